@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from pathlib import Path
 
@@ -22,10 +22,6 @@ def main() -> int:
     parser.add_argument("--sample", action="store_true", help="only what plain pytest runs, too")
     one = "one fault of each kind, the first; the others are left to the whole campaign"
     parser.add_argument("--quick", action="store_true", help=one)
-    broken = "run with this guard of the harness broken (see mutants.py)"
-    parser.add_argument("--broken", default="", metavar="GUARD", help=broken)
-    every = "break every guard in turn; each must be noticed"
-    parser.add_argument("--mutants", action="store_true", help=every)
     given = parser.parse_args()
     if "DGBENCH_FAULTS" not in os.environ:
         return _prepared(sys.argv[1:], given.list)
@@ -38,24 +34,29 @@ def main() -> int:
     if given.list:
         for kind in kinds:
             print(f"{kind.count:4d}  {kind.name}: {kind.about}")
-        print(f"{sum(k.count for k in kinds):4d}  in all")
         return 0
-    from tests.faults.mutants import MUTANTS, run_mutants
-    from tests.faults.table import run_all
+    return _run(kinds, given.seed, Path(os.environ["DGBENCH_FAULTS_FOLDER"]), given.quick)
 
-    if given.mutants:
-        return run_mutants()
-    if given.broken:
-        MUTANTS[given.broken].broken()
 
-    folder = Path(os.environ["DGBENCH_FAULTS_FOLDER"])
-    return run_all(kinds, given.seed, folder, quick=given.quick)
+def _run(kinds: list, seed: int, root: Path, quick: bool) -> int:
+    from tests.faults.campaign import run_kind
+
+    injected = losses = 0
+    for kind in kinds:
+        report = run_kind(kind, seed, root, quick=quick)
+        injected, losses = injected + report.injected, losses + len(report.losses)
+        done = f"left out: {report.skipped}" if report.skipped else f"{report.passed} passed"
+        checks = ", ".join(f"{count} {name}" for name, count in sorted(report.checked.items()))
+        head = f"{kind.name}: {report.injected} faults, {done}, {report.seconds:.1f} s"
+        print(f"{head} ({checks})", flush=True)
+        for loss in report.losses[:12]:
+            print(f"LOST in {kind.name}: {loss}", flush=True)
+    print(f"{injected} faults injected (seed {seed}), {losses} losses.")
+    return int(losses > 0)
 
 
 def _prepared(arguments: list[str], listing: bool) -> int:
     """Run this again with the failing disk preloaded and a mark that all its processes have."""
-    import subprocess
-
     from tests.faults.shim import STATE, Disk, compile_shim
 
     folder = Path(tempfile.mkdtemp(prefix="dgbf"))
@@ -74,7 +75,6 @@ def _prepared(arguments: list[str], listing: bool) -> int:
         before = os.environ.get("LD_PRELOAD", "")
         environment["LD_PRELOAD"] = f"{library} {before}".strip()
         environment[STATE] = str(folder / "state")
-    begin = time.monotonic()
     try:
         command = [sys.executable, "-m", "tests.faults", *arguments]
         return subprocess.run(command, env=environment).returncode
@@ -82,8 +82,6 @@ def _prepared(arguments: list[str], listing: bool) -> int:
         return 130
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if not listing:
-            print(f"{time.monotonic() - begin:.0f} s in all", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,6 @@ class Bench:
         self.number, self.rng, self.report, self.quick = number, rng, report, quick
         self.disk = Disk(Path(os.environ[STATE])) if os.environ.get(STATE) else None
         self.runners: list[Runner] = []
-        self.tidy: tuple[str, ...] = ()
 
     # what a case does
 
@@ -72,11 +71,6 @@ class Bench:
         """Leave this kind out here."""
         raise Skipped(reason)
 
-    def remark(self, text: str) -> None:
-        """Say under the table what stood in for what."""
-        if text not in self.report.remarks:
-            self.report.remarks.append(text)
-
     def start(
         self,
         cells: Sequence[Cell] = (),
@@ -98,36 +92,16 @@ class Bench:
             root: where the run's folder is made, `bench.results` else.
             settings: of `run_plan`.
         """
-        order = Order(list(cells), resume, preset, control, root or self.results, settings)
-        return self._fork(order.run, resume, root or self.results, before, real=real)
-
-    def call(self, function: Callable[[], Any], before: Callable[[], Any] | None = None) -> Runner:
-        """Call a function in a forked process, which a fault may end, and wait for its end."""
-
-        def work(tell: Callable[..., None]) -> int:
-            function()
-            return 0
-
-        return self._fork(work, None, self.results, before, real=True).wait()
-
-    def _fork(
-        self,
-        work: Callable[[Callable[..., None]], int],
-        path: Path | None,
-        root: Path,
-        before: Callable[[], Any] | None,
-        *,
-        real: bool,
-    ) -> Runner:
+        root = root or self.results
+        order = Order(list(cells), resume, preset, control, root, settings)
         ours, theirs = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
+        if (pid := os.fork()) == 0:
             os.close(ours)
-            be_runner(self.folder, self.tmp, theirs, work, real, before)
+            be_runner(self.folder, self.tmp, theirs, order, real, before)
         os.close(theirs)
-        self.runners.append(Runner(pid, ours, path, root))
+        self.runners.append(Runner(pid, ours, resume, root))
         return self.runners[-1]
 
     def run(self, cells: Sequence[Cell] = (), **more: Any) -> Runner:

@@ -1,28 +1,10 @@
 """The registry of injected faults, and what runs them.
 
-A kind of fault is a function in `tests/faults/cases/*.py`, found by being there:
-
-    from tests.faults.bench import Bench
-    from tests.faults.campaign import fault
-    from tests.faults.papers import cell
-
-    @fault("cell exits early", count=2, about="a cell leaves with a code of its own")
-    def exits_early(bench: Bench) -> None:
-        runner = bench.run([cell("ok"), cell("exit", code=3), cell("exit", code=9)])
-        for row in runner.rows("exit"):                     # rows of that behaviour
-            with bench.fault(f"code {row.params['code']}"):  # one injected fault, with its checks
-                bench.named(row, "crash", f"SystemExit: {row.params['code']}")
-        bench.resumed(runner)                                # rows intact, all steps have a row
-
-`count` is how many faults the function injects; fewer are a loss, so that none gets lost silently.
-With `each=True` the function is called once a fault, in a fresh folder, and is one fault itself
-(`bench.number` says which); `bench.rng` is seeded by kind, seed and number. Whatever is raised in a
-fault is a loss (`Loss`, any assertion, any error); `bench.skip(reason)` leaves a kind out here.
-
-After every call the frame looks for itself: no process of it lives, no temporary file is in the
-results or in TMPDIR. `bench.run` forks a runner that runs a plan of cells of `papers.py` (or of
-`module:function` behaviours, `cell("tests.faults.plugins.liar:negative")`) in its own process;
-`bench.start` returns at once, so that something can be done to it. See `Bench` and `Runner`.
+A kind of fault is a function in `tests/faults/cases/*.py` under `@fault(name, count=...)` that
+injects `count` faults, each inside `with bench.fault(name)`; fewer are a loss. With `each=True` it
+is called once a fault, in a fresh folder, and is one fault itself (`bench.number` says which).
+Whatever is raised in a fault is a loss; `bench.skip(reason)` leaves a kind out here. After every
+call the frame looks for itself: no process of it lives, no temporary file is left.
 """
 
 from __future__ import annotations
@@ -40,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tests.faults.bench import Bench
+
+Case = Callable[["Bench"], Any]
 
 
 class Skipped(Exception):
@@ -59,7 +43,7 @@ class Kind:
     count: int
     each: bool
     sample: bool
-    function: Callable[[Bench], Any]
+    function: Case
 
 
 @dataclass(slots=True)
@@ -72,7 +56,6 @@ class Report:
     losses: list[str] = field(default_factory=list)
     skipped: str = ""
     checked: dict[str, int] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -81,45 +64,33 @@ KINDS: dict[str, Kind] = {}
 
 def fault(
     name: str, *, count: int, about: str, each: bool = False, sample: bool = False
-) -> Callable[[Callable[[Bench], Any]], Callable[[Bench], Any]]:
+) -> Callable[[Case], Case]:
     """Register a kind of fault; see the head of this module."""
 
-    def register(function: Callable[[Bench], Any]) -> Callable[[Bench], Any]:
-        if name in KINDS and KINDS[name].function.__module__ != function.__module__:
-            raise ValueError(f"two kinds of fault are called '{name}'")
+    def register(function: Case) -> Case:
         KINDS[name] = Kind(name, about, count, each, sample, function)
         return function
 
     return register
 
 
-def load() -> dict[str, Kind]:
-    """All kinds of `tests/faults/cases`, in the order of their modules."""
+def chosen(only: Iterable[str], sample: bool = False) -> list[Kind]:
+    """Kinds whose name, or whose module, contains one of `only` (none given: all)."""
     from tests.faults import cases
 
     for module in sorted(m.name for m in pkgutil.iter_modules(cases.__path__)):
         importlib.import_module(f"tests.faults.cases.{module}")
-    return KINDS
-
-
-def chosen(only: Iterable[str], sample: bool = False) -> list[Kind]:
-    """Kinds whose name, or whose module, contains one of `only` (none given: all)."""
     words = list(only)
 
     def wanted(kind: Kind) -> bool:
         module = kind.function.__module__.rpartition(".")[2]
         return not words or any(word in kind.name or word == module for word in words)
 
-    return [k for k in load().values() if wanted(k) and (k.sample or not sample)]
+    return [k for k in KINDS.values() if wanted(k) and (k.sample or not sample)]
 
 
 def run_kind(kind: Kind, seed: int, root: Path, *, quick: bool = False) -> Report:
-    """Inject all faults of a kind, each call in a folder of its own below `root`.
-
-    Args:
-        quick: only the first fault of the kind. Its other moments, places and bits are left to the
-            whole campaign, and so is what a case checks behind its last fault.
-    """
+    """Inject all faults of a kind (`quick`: the first), each call in a folder below `root`."""
     from tests.faults.bench import Bench
 
     report = Report(kind)
@@ -138,9 +109,7 @@ def run_kind(kind: Kind, seed: int, root: Path, *, quick: bool = False) -> Repor
             report.skipped = str(reason)
         except Sampled:
             pass
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
+        except Exception as error:
             report.losses.append(f"the whole kind: {brief(error)}")
         finally:
             bench.end()
@@ -156,7 +125,5 @@ def brief(error: BaseException) -> str:
     """An error in a few lines: what it says, and where in the cases it was raised."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "faults" in f.filename]
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    first = f" from line {frames[0].lineno}" if len(frames) > 1 else ""
-    text = str(error).strip() or type(error).__name__
     name = "" if type(error).__name__ == "Loss" else f"{type(error).__name__}: "
-    return f"{name}{text[:1200]}{where}{first}"
+    return f"{name}{str(error).strip()[:1200] or type(error).__name__}{where}"

@@ -81,7 +81,7 @@ def be_runner(
     folder: Path,
     tmp: Path,
     pipe: int,
-    work: Callable[[Callable[..., None]], int],
+    order: Order,
     real: bool,
     before: Callable[[], Any] | None,
 ) -> NoReturn:
@@ -106,7 +106,7 @@ def be_runner(
             client.subprocess = Subprocess  # type: ignore[assignment]
         if before is not None:
             before()
-        code = work(tell)
+        code = order.run(tell)
     except DgbenchError as error:
         tell(error=str(error), hint=error.hint)
         code = 2

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -61,15 +59,6 @@ def exit(cell: Cell, context: RunContext) -> Measurement:
     sys.exit(cell.params.get("code", 3))
 
 
-@behaviour
-def dies(cell: Cell, context: RunContext) -> Measurement:
-    """Send itself a signal, `after` seconds from the beginning."""
-    time.sleep(float(cell.params.get("after", 0.0)))
-    os.kill(os.getpid(), int(cell.params.get("signal", signal.SIGKILL)))
-    time.sleep(60)
-    raise AssertionError("not reached")
-
-
 class Faulty(Experiment):
     """Runs `cell.params["how"]`: a name of `BEHAVIOURS`, or `module:function`."""
 
@@ -101,15 +90,9 @@ def make_paper(*cells: Cell, ledger: Path = Path("none")) -> Paper:
     experiment = Faulty()
     experiment.made = tuple(cells)
     return Paper(
-        name="faulty",
-        title="Faulty",
-        venue="nowhere",
-        about="",
-        system="none",
-        ledger=ledger,
-        experiments=(experiment,),
-        checks={},
-    )
+        name="faulty", title="Faulty", venue="nowhere", about="", system="none", ledger=ledger,
+        experiments=(experiment,), checks={},
+    )  # fmt: skip
 
 
 def cell(how: str, **more: Any) -> Cell:

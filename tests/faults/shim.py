@@ -71,12 +71,8 @@ class Disk:
         self._state.pid = pid
 
     def disarm(self) -> None:
-        """A good disk and a right clock again; the counts stay."""
-        self._state.mode = self._state.shift = 0
-
-    def shift(self, seconds: int) -> None:
-        """Set the clock of the wall wrong by so many seconds, in all processes, from now on."""
-        self._state.shift = seconds
+        """A good disk again; the counts stay."""
+        self._state.mode = 0
 
     @property
     def count(self) -> int:

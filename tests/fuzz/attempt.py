@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from dgbench.runtime.errors import DgbenchError
 from tests.fuzz.target import Nonsense, Target
@@ -47,13 +47,10 @@ class Tally:
     """Counts of the outcomes of one target's inputs."""
 
     target: str
-    engine: str
     accepted: int = 0
     refused: int = 0
     failed: int = 0
-    seconds: float = 0.0
     findings: dict[str, Finding] = field(default_factory=dict)
-    notes: str = ""
 
     @property
     def inputs(self) -> int:
@@ -134,17 +131,3 @@ def _alike(words: str) -> str:
     """Words without what differs from input to input."""
     plain = re.sub(r"'[^']*'|\"[^\"]*\"|b'[^']*'", "'…'", words[:300])
     return re.sub(r"[0-9.+-]+|[^\x20-\x7e]+", "#", plain)[:80]
-
-
-def plain(tally: Tally) -> dict[str, Any]:
-    """A tally as JSON values."""
-    return {
-        "target": tally.target,
-        "engine": tally.engine,
-        "inputs": tally.inputs,
-        "accepted": tally.accepted,
-        "refused": tally.refused,
-        "findings": len(tally.findings),
-        "seconds": round(tally.seconds, 2),
-        "notes": tally.notes,
-    }

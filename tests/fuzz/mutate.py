@@ -19,24 +19,9 @@ LONGEST = 16_384
 KEPT = 400
 """Inputs that are mutated further."""
 BOLD: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63), 10**400, 0.5, -0.0),
-    *(
-        1e308,
-        1e39,
-        5e-324,
-        "",
-        "x",
-        "\x00",
-        "é\u202e",
-        "../x",
-        "nan",
-        [],
-        {},
-        [[]],
-        [None],
-        {"": 0},
-    ),
-)
+    None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63), 10**400, 0.5, -0.0,
+    1e308, 1e39, 5e-324, "", "x", "\x00", "é\u202e", "../x", "nan", [], {}, [[]], [None], {"": 0},
+)  # fmt: skip
 
 
 class Mutator:
@@ -156,7 +141,7 @@ def run(target: Target, *, runs: int, seconds: float, seed: int) -> tuple[Tally,
         the tally, and inputs that did something new.
     """
     rng = random.Random(f"{seed}/{target.name}")
-    mutator, tally = Mutator(target, rng), Tally(target.name, "mutate")
+    mutator, tally = Mutator(target, rng), Tally(target.name)
     pool, good, seen, new = target.seeds(), [], set(), []
     begun = len(pool)
     begin = time.monotonic()
@@ -173,5 +158,4 @@ def run(target: Target, *, runs: int, seconds: float, seed: int) -> tuple[Tally,
                     pool = [*pool[-KEPT:], data]
             if number % 64 == 0 and time.monotonic() - begin > seconds:
                 break
-    tally.seconds = time.monotonic() - begin
     return tally, new

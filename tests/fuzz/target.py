@@ -1,18 +1,8 @@
 """A fuzz target: one reader of ours, what a right answer looks like, and where its inputs begin.
 
-A target is found by being in `tests/fuzz/targets/*.py`:
-
-    from tests.fuzz.target import sane, target
-
-    @target("pins", seeds=[b'{"a.csv": {"sha256": "00", "url": "u"}}'], kind="json")
-    def pins(data: bytes) -> None:
-        '''The file of accepted downloads.'''
-        path = scratch("pins") / "trusted.json"
-        path.write_bytes(data)
-        sane(reads(path) ...)
-
-The function returns where the input was read, and raises a `DgbenchError` where it was refused. Any
-other exception is a crash; `sane(condition, words)` raises `Nonsense` for an answer that is wrong.
+A target is a function of `tests/fuzz/targets/*.py` under `@target`. It returns where the input was
+read, and raises a `DgbenchError` where it was refused. Any other exception is a crash;
+`sane(condition, words)` raises `Nonsense` for an answer that is wrong.
 """
 
 from __future__ import annotations
@@ -110,8 +100,3 @@ def scratch(name: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=f"dgbench-fuzz-{name}-", dir=root))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def sections(data: bytes) -> list[bytes]:
-    """Parts of an input for a reader of several files, cut at lines of `=====`."""
-    return data.split(b"\n=====\n")

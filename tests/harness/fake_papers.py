@@ -46,13 +46,9 @@ def _abort(cell, context):
     os.abort()
 
 
-HANG_CHILD = "import time; time.sleep(61.5)"
-"""Program of the child of `hang`, unlike that of any other process of the tests."""
-
-
 def _hang(cell, context):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    subprocess.Popen([sys.executable, "-c", HANG_CHILD])
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(61.5)"])
     time.sleep(60)
 
 
@@ -113,15 +109,6 @@ def _no_data(cell, context):
 
 def _no_gpu(cell, context):
     raise RuntimeError("Found no NVIDIA driver on your system")
-
-
-def _kill_parent_once(cell, context):
-    flag = Path(str(cell.params["flag"]))
-    if not flag.exists():
-        flag.touch()
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(5)
-    return _ok(cell, context)
 
 
 def _flaky(cell, context):
@@ -224,33 +211,18 @@ def make_paper(*cells, name="fake"):
     experiment = Fake()
     experiment.made = tuple(cells)
     return Paper(
-        name=name,
-        title="Fake",
-        venue="nowhere",
-        about="",
-        system="none",
-        ledger=Path("none"),
-        experiments=(experiment,),
-        checks={},
-    )
+        name=name, title="Fake", venue="nowhere", about="", system="none", ledger=Path("none"),
+        experiments=(experiment,), checks={},
+    )  # fmt: skip
 
 
-def cell(
-    how, *, repeats=1, group="g", timeout_s=20.0, memory_bytes=None, phases=False,
-    interleaved=False,
-    paper="fake", **params,
-):  # fmt: skip
+def cell(how, *, repeats=1, group="g", timeout_s=20.0, memory_bytes=None, phases=False,
+         interleaved=False, paper="fake", **params):  # fmt: skip
     return Cell(
-        paper=paper,
-        experiment="behave",
-        params={"how": how, **params},
-        group=group,
-        repeats=repeats,
-        timeout_s=timeout_s,
-        memory_bytes=memory_bytes,
-        phases=phases,
+        paper=paper, experiment="behave", params={"how": how, **params}, group=group,
+        repeats=repeats, timeout_s=timeout_s, memory_bytes=memory_bytes, phases=phases,
         interleaved=interleaved,
-    )
+    )  # fmt: skip
 
 
 def lookup(name):

@@ -1,10 +1,8 @@
-"""`dgbench arena` as a command: both divisions in one run, from rows to terminal and report."""
+"""`dgbench arena` as a command: mistakes, and both divisions in one run."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,7 @@ from typing import Any
 import pytest
 
 from dgbench.harness.cli import main
-from dgbench.harness.figures.race_words import tuned_words
 from dgbench.harness.store import Store
-from dgbench.lab.arena import TunedSettings
 from dgbench.runtime.threads import cores
 
 
@@ -59,6 +55,7 @@ def ran(store: Store, division: str | None) -> list[Any]:
     ]  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_rows_carry_both_divisions_with_the_same_checks(both: tuple[Path, str]) -> None:
     store = Store.open(both[0])
     (base,), (tuned,) = ran(store, None), ran(store, "tuned")
@@ -71,53 +68,9 @@ def test_rows_carry_both_divisions_with_the_same_checks(both: tuple[Path, str]) 
     assert not [one for one in base.observations if one.metric == "tuned_setting"]
 
 
+@pytest.mark.nightly
 def test_threads_of_the_command_stand_in_run_and_provenance(both: tuple[Path, str]) -> None:
     store = Store.open(both[0])
     assert store.info["threads"] == 1
     rows = [*ran(store, None), *ran(store, "tuned")]
     assert {store.provenance()[row.provenance]["settings"]["threads"] for row in rows} == {1}
-
-
-def test_the_terminal_shows_the_base_and_says_where_tuned_is(both: tuple[Path, str]) -> None:
-    text = " ".join(both[1].split())
-    assert text.count("graph-update@1: edges/s") == 1
-    assert "2 times" in text  # of two contenders
-    assert "papers/arena.html" in text
-    assert "1 thread; " not in text
-
-
-def test_the_report_shows_tuned_under_a_click(both: tuple[Path, str]) -> None:
-    page = (both[0] / "papers" / "arena.html").read_text("utf-8")
-    (hidden,) = re.findall(
-        r'<details class="box" id="tuned-graph-update">.*?</details>', page, re.S
-    )
-    assert "<details open" not in hidden
-    assert hidden.count(tuned_words(TunedSettings(threads=1, trials=1))) == 2
-    outside = page.replace(hidden, "")
-    assert "1 thread; " not in outside
-    rows = {row.id for row in ran(Store.open(both[0]), "tuned")}
-    assert all(f"row-{name}" in hidden and f"row-{name}" not in outside for name in rows)
-    for picture in (both[0] / "figures" / "arena").glob("*.csv"):
-        assert not any(name in picture.read_text() for name in rows)
-
-
-def test_a_run_goes_on_with_its_own_threads_and_no_others(
-    both: tuple[Path, str], warm_python: list[str]
-) -> None:
-    def resumed(*words: str) -> Any:
-        return subprocess.run(
-            [*warm_python, "-m", "dgbench", "arena", "graph-update", "--resume", "last", *words],
-            env=os.environ | {"DGBENCH_RESULTS": str(both[0].parent)}, capture_output=True,
-            text=True, timeout=300, check=False,
-        )  # fmt: skip
-
-    count = len(Store.open(both[0]).rows())
-    if cores() > 1:
-        refused = resumed("--threads", "2")
-        assert refused.returncode == 2
-        assert "--threads is" in refused.stderr
-        assert str(both[0]) in refused.stderr
-    done = resumed()
-    assert done.returncode == 0, done.stderr
-    assert json.loads((both[0] / "run.json").read_text())["threads"] == 1
-    assert len(Store.open(both[0]).rows()) == count

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dgbench.harness.doctor import diagnose
-from dgbench.harness.machine.provenance import code_version, provenance
-from dgbench.harness.track.revisions import Repository
-from dgbench.runtime.errors import DgbenchError
+from dgbench.harness.machine.provenance import code_version
 
 MODULE = sys.modules["dgbench.harness.machine.provenance"]
 NAMED = ("-c", "user.name=someone", "-c", "user.email=someone@example.org")
@@ -61,45 +57,3 @@ def test_files_that_git_does_not_track_change_a_tree(
     assert code_version()["dirty"] is False
     (tree / "own" / "new.py").write_text("")
     assert code_version()["dirty"] is True
-
-
-def test_where_git_fails_nothing_is_said_to_be_clean(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MODULE, "__file__", str(tree / "own" / "provenance.py"))
-    (tree / ".git" / "index").write_text("damaged")
-    found = code_version()
-    assert found["dirty"] is True
-    assert "index" in found["note"]  # git's own words
-
-
-def test_a_clone_that_git_refuses_is_said(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another owner, as in a container; the commit that is stated is taken."""
-    for module in (MODULE, sys.modules["dgbench.harness.doctor"]):
-        monkeypatch.setattr(module, "__file__", str(tree / "own" / "provenance.py"))
-    commit = commit_of(tree)
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.delenv("DGBENCH_COMMIT", raising=False)
-    found = code_version()
-    assert found["commit"] == ""
-    assert "safe.directory" in found["note"]
-    assert "safe.directory" in next(c for c in diagnose() if c.name == "git").hint
-    with pytest.raises(DgbenchError) as refused:
-        Repository(tree)
-    assert "safe.directory" in refused.value.hint
-    monkeypatch.setenv("DGBENCH_COMMIT", commit)
-    assert code_version()["commit"] == commit
-
-
-def test_without_a_tree_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "__file__", str(tmp_path / "provenance.py"))
-    monkeypatch.delenv("DGBENCH_COMMIT", raising=False)
-    assert code_version()["commit"] == ""
-    monkeypatch.setenv("DGBENCH_COMMIT", "5" * 40)
-    assert code_version()["commit"] == "5" * 40
-
-
-def test_rows_say_what_their_operators_were_compiled_for() -> None:
-    facts = provenance({"preset": "smoke"})
-    assert facts["operators"]["vector"] in ("avx512", "avx2", "baseline")

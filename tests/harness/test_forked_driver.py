@@ -7,14 +7,12 @@ import subprocess
 import sys
 
 import pytest
-import torch
 import waking_papers
 from fake_papers import cell, make_paper
 
 from dgbench.harness.plan import Plan
 from dgbench.harness.runner import ForkServer, run_plan
 from dgbench.harness.store import Store
-from dgbench.runtime.cuda_driver import driver_awake, has_driver, left_asleep
 from tests.observed import numbers
 
 SOURCE = """
@@ -36,42 +34,6 @@ def driver(tmp_path_factory):
         check=True,
     )
     return str(folder / "driver.so")
-
-
-def test_asking_does_not_wake_the_driver(driver):
-    code = (
-        "import ctypes, sys; from dgbench.runtime.cuda_driver import driver_awake\n"
-        "found = [driver_awake()]\n"
-        "library = ctypes.CDLL(sys.argv[1])\n"
-        "found += [driver_awake(), driver_awake()]\n"
-        "library.cuInit(0); found.append(driver_awake())\n"
-        "print(found)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, driver], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[False, False, False, True]"
-
-
-def test_a_library_that_is_not_there_is_asleep():
-    assert not driver_awake("libno-such-driver.so.7")
-    assert not has_driver("libno-such-driver.so.7")
-
-
-def test_a_driver_that_is_there_is_found_asleep(driver):
-    code = (
-        "import sys; from dgbench.runtime.cuda_driver import driver_awake, has_driver\n"
-        "assert has_driver(sys.argv[1]) and not driver_awake(sys.argv[1])"
-    )
-    subprocess.run([sys.executable, "-c", code, driver], check=True)
-
-
-def test_torch_geometric_learns_of_mkl_without_the_driver():
-    whole = torch.__config__.show
-    with left_asleep():
-        assert ("USE_MKL=OFF" in torch.__config__.show()) != torch.backends.mkl.is_available()
-        assert torch.__config__.show is not whole
-    assert torch.__config__.show is whole
 
 
 def test_what_libraries_put_into_torch_is_no_change_of_a_plugin():
@@ -99,7 +61,9 @@ def run(tmp_path, server):
     return {row.params["how"]: row for row in store.written() if not row.instrumented}
 
 
-@pytest.mark.parametrize("where", ["an optional package", "a paper"])
+@pytest.mark.parametrize(
+    "where", ["an optional package", pytest.param("a paper", marks=pytest.mark.nightly)]
+)
 def test_children_start_without_the_driver_that_was_woken(tmp_path, monkeypatch, driver, where):
     modules = ["torch"]
     if where == "a paper":

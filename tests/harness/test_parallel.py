@@ -1,17 +1,10 @@
 """Work side by side: the same results in the same order, also where processes fail."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
 
-import psutil
 import pytest
 
-from dgbench.harness.report import parallel
 from dgbench.harness.report.parallel import side_by_side
-from dgbench.runtime.errors import DgbenchError
 
 
 def test_results_keep_their_order():
@@ -38,70 +31,3 @@ def test_a_lost_process_costs_nothing(caplog):
     assert side_by_side(work, [1, 2, 3]) == [1, 2, 3]
     if len(os.sched_getaffinity(0)) > 1:
         assert "one by one" in caplog.text
-
-
-def test_work_that_hangs_is_ended_and_not_tried_here(monkeypatch, tmp_path):
-    monkeypatch.setattr(parallel, "PATIENCE_S", 0.5)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-
-    def work(x):
-        (tmp_path / str(os.getpid())).touch()
-        time.sleep(60)
-
-    with pytest.raises(DgbenchError):
-        side_by_side(work, [1, 2])
-    workers = [int(path.name) for path in tmp_path.iterdir()]
-    assert workers
-    assert os.getpid() not in workers
-    assert _ended(workers)
-
-
-def test_workers_end_with_a_process_that_is_killed():
-    with subprocess.Popen(
-        [sys.executable, "-c", ASLEEP], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        workers = [int(process.stdout.readline().split()[1])]
-        process.kill()
-    assert _ended(workers)
-
-
-def _ended(pids, patience_s=20.0):
-    end = time.monotonic() + patience_s
-    while time.monotonic() < end:
-        if not any(map(_runs, pids)):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _runs(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-ASLEEP = """
-import os
-import time
-from dgbench.harness.report.parallel import side_by_side
-from dgbench.harness.signals import signals_unwind
-
-def work(x):
-    os.write(1, f"asleep {os.getpid()}\\n".encode())  # whole, though two write at once
-    time.sleep(60)
-
-with signals_unwind():
-    side_by_side(work, [1, 2, 3])
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_does_not_wait_for_the_work(number):
-    process = subprocess.Popen(
-        [sys.executable, "-c", ASLEEP], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert process.stdout.readline().startswith("asleep")  # two print at once
-    process.send_signal(number)
-    process.wait(timeout=50)  # the work takes 60 s
-    assert process.returncode == (143 if number == signal.SIGTERM else -number)

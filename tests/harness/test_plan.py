@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from fake_papers import cell, make_paper
 
-from dgbench.harness.plan import PRESETS, Plan, PlannedCell, cell_hash, read_plan
+from dgbench.harness.plan import Plan, PlannedCell, cell_hash, read_plan
 from dgbench.harness.store import Row
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 from dgbench.systems.base import Cell
@@ -41,11 +41,6 @@ def test_cells_of_one_round_run_once_and_phases_come_last():
     assert order(plan) == "a1 b1 c1 c2 a2 a1i"
 
 
-def test_groups_keep_the_order_of_the_experiment_even_if_mixed():
-    plan = build(cell("a", group="x"), cell("b", group="y"), cell("c", group="x"))
-    assert order(plan) == "a1 c1 b1"
-
-
 @pytest.mark.parametrize(("preset", "count"), [("smoke", 0), ("quick", 1), ("full", 1)])
 def test_the_control_copies_a_timed_contender(preset, count):
     cells = [
@@ -62,31 +57,6 @@ def test_the_control_copies_a_timed_contender(preset, count):
         assert found.cell.group == "g"
         assert found.cell.phases is False
         assert found.hash != plan.cells[plan.cells.index(found) - 1].hash
-
-
-def test_settings_that_take_turns_have_no_time_and_so_no_control():
-    assert not any(
-        p.control for p in build(cell("a", repeats=5, interleaved=True), preset="full").cells
-    )
-
-
-def test_a_main_race_of_turns_leaves_the_control_to_nobody():
-    def paper(**timing):
-        made = make_paper(cell("a", repeats=5, **timing), cell("b", repeats=5, **timing))
-        other = make_paper(cell("k", repeats=5, experiment="kernel"))
-        one, kernel = made.experiments[0], other.experiments[0]
-        one.main_race, kernel.name = object(), "kernel"
-        return dataclasses.replace(made, experiments=(kernel, one))
-
-    def controls(plan):
-        return [planned.cell.experiment for planned in plan.cells if planned.control]
-
-    assert controls(Plan.build([paper()], None, "quick", "cpu")) == ["behave"]
-    assert controls(Plan.build([paper(interleaved=True)], None, "quick", "cpu")) == []
-
-
-def test_without_timed_cells_there_is_no_control():
-    assert not any(p.control for p in build(cell("a"), cell("b"), preset="full").cells)
 
 
 def test_the_hash_covers_content_and_nothing_else():
@@ -123,16 +93,9 @@ def test_without_a_gpu_every_cell_says_so_and_none_starts():
 def test_estimates_come_from_earlier_rows():
     fresh = build(cell("a", repeats=2), cell("b", repeats=2))
     assert not any(p.known for p in fresh.cells)
+    about = {"paper": "fake", "experiment": "behave", "device": "cpu", "preset": "smoke"}
     rows = [
-        Row(
-            id="x",
-            cell_hash=fresh.cells[0].hash,
-            paper="fake",
-            experiment="behave",
-            device="cpu",
-            preset="smoke",
-            seconds=seconds,
-        )
+        Row(id="x", cell_hash=fresh.cells[0].hash, seconds=seconds, **about)
         for seconds in (3.0, 5.0, 4.0)
     ]
     plan = build(cell("a", repeats=2), cell("b", repeats=2), last=rows)
@@ -157,27 +120,6 @@ def test_experiments_are_chosen_by_name_and_misspelt_ones_refused():
         Plan.build([paper], device="tpu")
 
 
-def test_an_experiment_that_cannot_say_its_cells_does_not_stop_the_others():
-    class Broken:
-        name = "broken"
-
-        def cells(self, preset, device):
-            raise ZeroDivisionError("oops")
-
-    paper = make_paper(cell("a"))
-    object.__setattr__(paper, "experiments", (Broken(), *paper.experiments))
-    plan = Plan.build([paper])
-    assert len(plan.cells) == 1
-    assert "oops" in plan.problems[0]
-
-
-def test_every_preset_is_described():
-    assert list(PRESETS) == ["smoke", "quick", "full", "paper", "quality"]
-    budgets = [p.budget_s for p in PRESETS.values()]
-    assert budgets == sorted(budgets)
-    assert all(p.about for p in PRESETS.values())
-
-
 @pytest.mark.parametrize(
     ("device", "reason", "status"),
     [
@@ -193,24 +135,18 @@ def test_a_cell_that_says_why_it_cannot_run_takes_no_process(device, reason, sta
     assert (plan.cells[0].status, plan.cells[0].reason) == (status, reason)
 
 
-class Kept:
-    run = "7f3a91c2"
-
-    def __init__(self, plain):
-        self.plain = plain
-
-    def read_plan(self):
-        return self.plain
-
-
 def kept_plan():
     cell = Cell(paper="toy", experiment="one", params={"system": "a"}, group="g", repeats=3)
     planned = PlannedCell(cell=cell, hash=cell_hash(cell, "quick", "cpu"))
     return msgspec.to_builtins(Plan(preset="quick", device="cpu", cells=[planned]))
 
 
+def read_again(plain):
+    return read_plan(SimpleNamespace(run="7f3a91c2", read_plan=lambda: plain))
+
+
 def test_a_kept_plan_is_read_again():
-    assert msgspec.to_builtins(read_plan(Kept(kept_plan()))) == kept_plan()
+    assert msgspec.to_builtins(read_again(kept_plan())) == kept_plan()
 
 
 @pytest.mark.parametrize(
@@ -229,7 +165,7 @@ def test_a_kept_plan_is_read_again():
 def test_a_plan_that_nobody_made_is_refused(change):
     plain = kept_plan()
     change(plain)
-    with pytest.raises(StoreError, match="7f3a91c2 cannot be read"):
-        read_plan(Kept(plain))
-    with pytest.raises(StoreError, match="cannot be read"):
-        read_plan(Kept(None))
+    with pytest.raises(StoreError):
+        read_again(plain)
+    with pytest.raises(StoreError):
+        read_again(None)

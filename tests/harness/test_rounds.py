@@ -9,18 +9,16 @@ from collections import defaultdict
 import msgspec
 import numpy as np
 import pytest
-from fake_papers import cell, lookup, make_paper
+from fake_papers import cell, make_paper
 from passed_checks import PASSED
 
 from dgbench.harness.claims.open_groups import open_groups
-from dgbench.harness.plan import Plan, RoundsRule, read_plan
+from dgbench.harness.plan import Plan, RoundsRule
 from dgbench.harness.plan.plan import NOISE_S, PROCESS_S
-from dgbench.harness.plan.rounds import RoundsRecord, add_rounds, stages, timed_groups
+from dgbench.harness.plan.rounds import RoundsRecord, stages
 from dgbench.harness.probes.disturbance import disturbance
-from dgbench.harness.repeat import agreement
-from dgbench.harness.runner import Listener, run_plan
 from dgbench.harness.runner.adding import RoundAdder
-from dgbench.harness.store import Row, Store
+from dgbench.harness.store import Row
 from dgbench.harness.store.standing import judged, mark_replaced
 from dgbench.lab.compare import level_of, paired
 from dgbench.lab.judging import judging
@@ -140,65 +138,23 @@ def test_an_interval_is_wider_by_the_looks_that_its_rounds_hung_on():
         assert (found.low, found.high) == pytest.approx((by_hand.low, by_hand.high))
 
 
-@pytest.mark.parametrize(("most", "looks"), [(10, 2), (20, 3)])
-def test_the_corrected_intervals_cover_under_drift_and_plain_ones_do_not(most, looks):
+def test_the_corrected_intervals_cover_under_drift_and_plain_ones_do_not():
     """A/A pairs that are looked at until they differ: the worst case for an error rate."""
     rng = np.random.default_rng(17)
-    plan = race(*range(1500), rule=RoundsRule(most=most, budget_s=1e9))
+    plan = race(*range(700), rule=RoundsRule(most=20, budget_s=1e9))
     store = simulate(plan, undecided(), drifting(rng))
     rows = store.rows()
-    assert {row.looks for row in rows} == {0, looks}
+    assert {row.looks for row in rows} == {0, 3}
     corrected = ratios(rows)
     covered = np.mean([one.low <= 1 <= one.high for one in corrected.values()])
     assert 0.93 <= covered <= 0.97
     # What it would be with intervals of 95 % at each look.
     plain = [msgspec.structs.replace(row, looks=0) for row in rows]
     ever_missed = set()
-    for last in stages(5, most):
+    for last in stages(5, 20):
         found = ratios([row for row in plain if row.round <= last])
         ever_missed |= {key for key, one in found.items() if not one.low <= 1 <= one.high}
     assert 1 - len(ever_missed) / len(corrected) < 0.93
-
-
-def test_a_noise_floor_lets_equal_contenders_end_early_and_errors_stay_rare():
-    rng = np.random.default_rng(18)
-    plan = race(*range(400), rule=RoundsRule(most=20, budget_s=1e9))
-    store = simulate(plan, undecided(0.02), drifting(rng))
-    found = ratios(store.rows(), 0.02)
-    assert np.mean([one.side == 0 for one in found.values()]) >= 0.97
-    assert np.mean([one.low <= 1 <= one.high for one in found.values()]) >= 0.95
-    ends = [len({row.round for row in mine}) for mine in _by_group(store.rows()).values()]
-    assert {5, 10} <= set(ends)
-
-
-def _by_group(rows):
-    found = defaultdict(list)
-    for row in rows:
-        found[row.group].append(row)
-    return found
-
-
-def test_large_effects_end_early_and_contenders_always_have_the_same_rounds():
-    rng = np.random.default_rng(19)
-    effects = {str(g): (0.5 if g % 2 else 0.012) for g in range(40)}
-    plan = race(*range(40), rule=ENDLESS)
-    store = simulate(plan, undecided(), drifting(rng, lambda one: effects[one.group]))
-    seen = rounds_by_cell(store.rows())
-    ends = {g: len(seen[str(g), "a"]) for g in range(40)}
-    assert all(ends[g] == 5 for g in range(1, 40, 2))
-    assert sum(ends[g] > 5 for g in range(0, 40, 2)) >= 10
-    for g in range(40):
-        assert seen[str(g), "a"] == seen[str(g), "b"] == set(range(1, ends[g] + 1))
-    found = ratios(store.rows())
-    assert all(found["fake", "behave", str(g)].side == 1 for g in range(1, 40, 2))
-
-
-def test_contenders_follow_each_other_in_added_rounds_too():
-    plan = race("g", "h")
-    store = simulate(plan, lambda rows: {("fake", "behave", "h")}, lambda *_: 1.0)
-    added = [f"{r.params['how']}{r.group}{r.round}" for r in store.rows() if r.round > 5]
-    assert added[:6] == ["bh6", "ah6", "ah7", "bh7", "bh8", "ah8"]
-    assert len(added) == 2 * 15
 
 
 def test_the_budget_goes_to_the_cheapest_open_groups_and_the_rest_is_said():
@@ -225,31 +181,11 @@ def test_the_budget_goes_to_the_cheapest_open_groups_and_the_rest_is_said():
     assert RoundsRecord.kept({"rounds": {"looks": 3}}) is RoundsRecord.kept({}) is None
 
 
-def test_a_run_ends_within_its_budget_whatever_its_own_processes_take():
-    given = []
-    for taken in (0.0, 7.0, 20.0, 40.0):
-        own = timed_row(race("limits").cells[0], 1, 1.0, seconds=taken)
-        own.paper, own.experiment, own.cell_hash = "-", "machine", "limits"
-        plan = race("g", "h", rule=RoundsRule(most=10, budget_s=50.0))
-        everything = lambda rows: {(r.paper, r.experiment, r.group) for r in rows}  # noqa: E731
-        store = simulate(plan, everything, lambda *_: 1.0, Memory([own] if taken else []))
-        rows = store.written_rows
-        spent = sum(row.seconds + PROCESS_S for row in rows)
-        planned = 2 * 2 * 5 * (1.0 + PROCESS_S) + taken
-        assert spent <= max(50.0, planned + PROCESS_S)
-        assert store.record.spent_s["fake"] >= round(spent, 1)
-        given.append(len(rows))
-    assert sorted(given, reverse=True) == given
-    assert given[0] == 2 * 2 * 10
-    assert given[-1] == 2 * 2 * 5 + 1
-
-
 def test_groups_have_their_own_rounds_and_plain_intervals_where_the_budget_ends_before():
     plan = race("g", rule=RoundsRule(most=10, budget_s=3.0))
     store = simulate(plan, lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0)
     assert len(store.rows()) == 10
     assert {row.looks for row in store.rows()} == {0}
-    assert "allowed no more" in store.record.sentence
 
 
 def test_nothing_is_added_without_a_rule_or_to_cells_of_few_rounds():
@@ -269,7 +205,7 @@ def test_a_contender_that_never_works_gets_no_rounds_and_the_others_stay_togethe
     assert ends == {"a": 10, "b": 10, "c": 5}
 
 
-@pytest.mark.parametrize("cut", [3, 9, 17, 20, 21, 26, 31, 40, 47])
+@pytest.mark.parametrize("cut", [9, 20, 21, 40])
 def test_a_run_that_was_cut_goes_on_with_the_same_rounds(cut):
     def times(one, number):
         wave = math.sin(7.0 * number + len(one.group) + ord(one.params["how"]))
@@ -343,39 +279,6 @@ def test_where_everything_is_disturbed_nothing_is_repeated_and_one_warning_says_
     assert len(notes) == 1
 
 
-def test_a_look_that_fails_adds_nothing_and_says_so():
-    def look(rows):
-        raise ValueError("a mistake of a plugin")
-
-    notes = []
-    store = simulate(race("g"), look, lambda *_: 1.0, notes=notes)
-    assert len(store.rows()) == 10
-    assert len(notes) == 1
-    assert "a mistake of a plugin" in notes[0]
-
-
-def test_a_repeated_round_counts_once_towards_a_stage():
-    store = simulate(
-        race("g", rule=RoundsRule(most=10, budget_s=1e9)),
-        lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0,
-        disturbed=lambda one, number: "a neighbour" if number == 1 else "",
-    )  # fmt: skip
-    assert max(row.round for row in store.rows()) == 11
-    assert ratios(store.rows())["fake", "behave", "g"].n == 10
-
-
-def test_added_rounds_of_one_run_are_no_difference_between_two():
-    def run(most):
-        rule = RoundsRule(most=most, budget_s=1e9)
-        return simulate(
-            race("g", rule=rule), lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0
-        )
-
-    found = agreement(run(10).rows(), run(20).rows())
-    assert (found.only_a, found.only_b) == ([], [])
-    assert found.processes == 20
-
-
 @pytest.mark.parametrize(
     ("probes", "said"),
     [
@@ -384,7 +287,6 @@ def test_added_rounds_of_one_run_are_no_difference_between_two():
         ({"other_cpu_percent": 60.0}, "other processes"),
         ({"stolen_cpu_percent": 9.0}, "stolen"),
         ({"cpu_throttled": 2}, "throttled 2 times"),
-        ({"gpu_throttle": ["software power cap"]}, ""),
         ({"gpu_throttle": ["hardware thermal slowdown"]}, "the GPU was throttled"),
         ({"context_switches_involuntary": 900}, "900 involuntary"),
         ({"context_switches_involuntary": 300}, ""),
@@ -399,13 +301,6 @@ def test_a_disturbance_is_what_lies_beyond_its_limit(probes, said):
     found = disturbance(row, earlier)
     assert said in found
     assert bool(found) == bool(said)
-
-
-def test_what_a_process_does_to_itself_is_held_against_earlier_ones_only():
-    busy = {"context_switches_involuntary": 2000, "cpu_waiting_percent": 90.0}
-    rows = [Row(id=f"e{n}", seconds=1.0, probes=busy) for n in range(3)]
-    assert not disturbance(rows[2], rows[:2])
-    assert not disturbance(rows[0])
 
 
 CLAIMS = """
@@ -451,29 +346,3 @@ def test_open_are_the_groups_of_undecided_claims_whose_interval_holds_an_end_of_
             for r in rows if r.group == "far"]  # fmt: skip
     assert open_groups([paper], rows) == set()  # without a noise floor
     assert open_groups([paper], [*rows, *pair]) == {("fake", "behave", "near")}
-
-
-@pytest.mark.usefixtures("warm_starts")
-def test_a_run_keeps_its_plan_with_the_rounds_that_it_added(tmp_path):
-    cells = [cell("ok", repeats=5, which=which) for which in "ab"]
-    rule = RoundsRule(most=7, budget_s=1e6)
-    plan = Plan.build([make_paper(*cells)], None, "quick", control="none", rounds=rule)
-    settings = {"limits": False, "modules": ("torch",), "lookup": lookup, "threads": 1}
-    asked = []
-
-    def look(rows):
-        asked.append(len(rows))
-        return {("fake", "behave", "g")}
-
-    with Store.create(tmp_path, {}, plan) as store:
-        first = run_plan(plan, store, listener=Listener(), look=look, **settings)
-        own = [row for row in store.rows() if not row.repeats]
-        again = run_plan(read_plan(store), store, listener=Listener(), look=look, **settings)
-        assert [row.id for row in store.rows() if not row.repeats] == [row.id for row in own]
-    assert first.cells_ok == 2
-    assert again.rows == 0
-    assert first.rounds == again.rounds != ""
-    (group,) = timed_groups(read_plan(store), "fake", store.rows())
-    assert (group.rounds, group.stages) == (7, [5, 7])
-    assert asked[0] in (10, 12)
-    assert not add_rounds(read_plan(store), store.rows(), {group.key}).given

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from dgbench.harness.claims import evaluate
 from dgbench.harness.cli.outcome import unexpected
-from dgbench.harness.export import rows_table
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import VOID, decode, encode
 from dgbench.harness.store.standing import (
@@ -25,14 +23,12 @@ from dgbench.harness.store.standing import (
     void_reasons,
     wrong_results,
 )
-from dgbench.harness.terminal.verdicts import verdict_table
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import observation
 from dgbench.systems.base import get_paper
 
-KEPT = sorted(
-    path.parent for path in Path("results/reference").glob("*/*/rows.jsonl.gz")
-)  # fmt: skip
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+KEPT = sorted(path.parent for path in REFERENCE.glob("*/*/rows.jsonl.gz"))
 RIGHT = ResultCheck(of="outputs", against="oracle", gap=1e-7, tolerance=1e-5, compared=4)
 WRONG = ResultCheck(of="outputs", against="oracle", gap=0.5, tolerance=1e-5, compared=4)
 
@@ -185,15 +181,6 @@ def test_a_cell_that_names_no_contender_takes_down_nothing_outside() -> None:
     assert statuses(*rows) == ["check", VOID, "ok", "ok"]
 
 
-def test_what_is_void_is_counted_apart() -> None:
-    wrong = msgspec.structs.replace(WRONG, system="b")
-    rows = [raced("w", wrong), raced("again", **SEED), raced("else", **OTHER)]
-    found = judged([msgspec.structs.replace(one, cell_hash=one.id) for one in rows])
-    assert cell_states(found) == {"w": "failed", "again": "void", "else": "ok"}
-    assert [one.id for one in unexpected(found, [])] == ["w", "again"]
-    assert [bool(why) for why in rows_table(found)["void"]] == [True, True, False]
-
-
 def test_where_the_numbers_of_a_wrong_contender_cannot_be_told_none_are_kept() -> None:
     for named in ("", "c"):
         wrong = raced("w", msgspec.structs.replace(WRONG, system=named))
@@ -214,12 +201,6 @@ def test_a_void_row_has_no_number_left() -> None:
     assert void.observations == []
     assert (void.reason, void.time, void.ok) == (UNCOMPARED, None, False)
     assert judged([void]) == [void]
-
-
-def test_rows_of_the_machine_and_failed_rows_stay_as_they_are() -> None:
-    machine = Row(id="m", paper="-", observed=[observation("bandwidth", 1.0)])
-    failed = row("f", status="oom", reason="out of memory")
-    assert judged([machine, failed]) == [machine, failed]
 
 
 def test_a_store_hands_out_judged_rows_and_keeps_them_as_written(tmp_path) -> None:
@@ -248,96 +229,16 @@ def kept(folder: Path) -> tuple:
     return get_paper(folder.name), Store.open(folder).written()
 
 
-per_run = pytest.mark.parametrize("folder", KEPT, ids=lambda folder: "/".join(folder.parts[-2:]))
+LAST = {folder.name: folder for folder in KEPT}.values()  # a run of each paper
+per_paper = pytest.mark.parametrize("folder", LAST, ids=lambda folder: folder.name)
 
 
-@per_run
+@per_paper
 def test_without_checks_no_verdict_stands(folder) -> None:
     paper, rows = kept(folder)
     bare = [msgspec.structs.replace(one, checks=[]) for one in rows]
     found = evaluate(paper, bare)
-    if found.void:
-        heads, counts = (line.split() for line in verdict_table([found], 200).splitlines())
-        assert heads[-1] == VOID
-        assert int(counts[-1]) == found.void
-        assert int(counts[1]) == sum(map(int, counts[2:]))
     assert {one.verdict for one in found.verdicts if one.verdict not in UNMEASURED} == set()
-
-
-def alone(one: Row) -> Row:
-    """The row as a process of today would have left it, which rests on no other one."""
-    return msgspec.structs.replace(one, rests_on_cell=False)
-
-
-@per_run
-def test_no_verdict_rests_on_processes_that_compared_nothing(folder) -> None:
-    paper, rows = kept(folder)
-    silent = [
-        msgspec.structs.replace(alone(one), checks=[]) if one.round > 1 else alone(one)
-        for one in rows
-    ]
-    unchecked = {one.id for one in silent if one.paper == paper.name and one.ok and not one.checks}
-    for verdict in evaluate(paper, silent).verdicts:
-        assert not unchecked.intersection(verdict.rows), verdict.id
-
-
-NAMES = ("system", "contender", "setting", "method", "format", "baseline")
-WHERE = ("dataset", "model", "operator", "graphs", "task")
-
-
-def named(row: Row, dims: dict) -> set:
-    place = {**row.params, **dims}
-    return {place[name] for name in NAMES if place.get(name)}
-
-
-def planted(rows: list[Row]) -> list[tuple[Row, str]]:
-    """The last row and contender of each task of the arena, or experiment of a paper."""
-    found = {}
-    for one in rows:
-        for seen in one.observations if one.paper != "-" and one.ok and one.checks else ():
-            if who := sorted(map(str, named(one, seen.dims))):
-                found[one.experiment] = one, who[-1]
-    return list(found.values())
-
-
-@per_run
-def test_a_wrong_contender_takes_down_what_uses_it_and_nothing_else(folder) -> None:
-    _, written = kept(folder)
-    rows = judged(written)
-    for row, who in planted(rows):
-        wrong = msgspec.structs.replace(WRONG, system=who)
-        failed = msgspec.structs.replace(
-            row, checks=[*row.checks, wrong], status="check", reason="w"
-        )
-        others = of_others(failed)
-        failed.drop_numbers()
-        failed.observed = others
-        assert who not in {one for o in failed.observed for one in named(row, o.dims)}
-        after = judged([failed if one is row else one for one in rows])
-        for old, new in zip(rows, after, strict=True):
-            left = {id(one) for one in new.observations}
-            gone = [one for one in old.observations if id(one) not in left]
-            if old.paper == "-" or not gone:
-                assert old is row or (new.status, left) == (
-                    old.status,
-                    {id(one) for one in old.observations},
-                )
-                continue
-            used = {check.system for check in old.checks}.union(
-                *(named(old, one.dims) for one in gone)
-            )
-            assert who in used, (row.id, old.id)
-            place = {**old.params, **gone[0].dims}
-            for name in WHERE:
-                assert name not in row.params or place.get(name) == row.params[name]
-            if any(named(old, one.dims) - {who} for one in new.observations):
-                assert new.ok
-                assert all(who in named(old, one.dims) for one in gone)
-        for old, new in zip(rows, after, strict=True):
-            if old.experiment == row.experiment and old.params == row.params:
-                assert not new.ok or who not in {
-                    one for o in new.observations for one in named(new, o.dims)
-                }
 
 
 def spoilt(one: Row) -> Row:
@@ -351,13 +252,14 @@ def place(one: Row) -> tuple:
     return contender_of(one), one.experiment, repr(one.params)
 
 
-@per_run
+@per_paper
 @pytest.mark.parametrize("first", [1, 2])
 def test_no_verdict_rests_on_a_system_that_was_wrong(folder, first) -> None:
     """Wrong in every process or, right in a cell's first one, in those from the second on."""
     paper, rows = kept(folder)
     mine = [one for one in rows if one.paper == paper.name and one.status == "ok"]
-    for system in Counter(contender_of(one) for one in mine if one.round >= first):
+    systems = sorted({contender_of(one) for one in mine if one.round >= first})
+    for system in systems[:4]:
         wrong = {
             one.id: place(one)
             for one in mine

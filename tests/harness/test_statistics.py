@@ -96,16 +96,6 @@ def test_the_sign_interval_is_the_binomial_one(a):
         assert found.high == pytest.approx(ordered[len(a) - 1 - outside[-1]])
 
 
-def test_the_bootstrap_holds_the_mean_and_is_seeded():
-    rng = np.random.default_rng(3)
-    a = np.exp(rng.normal(0.2, 0.1, 40))
-    found = paired_ratio(a, np.ones(40), method="bootstrap", seed=5)
-    assert found.low < found.value < found.high
-    assert found == paired_ratio(a, np.ones(40), method="bootstrap", seed=5)
-    t = paired_ratio(a, np.ones(40))
-    assert found.low == pytest.approx(t.low, abs=0.02)
-
-
 def _drifting(rng, n, order, step=0.02, noise=0.01, slope=0.0):
     """Times of A (truth 1) and B (truth 1.1) on a clock that wanders, in a given order."""
     wander = np.cumsum(rng.normal(slope, step, 2 * n))
@@ -134,22 +124,6 @@ def test_interleaved_pairs_survive_a_wandering_clock_and_blocks_do_not(n):
         blocked += _welch_covers(*_drifting(rng, n, "A" * n + "B" * n), 1.1)
     assert inside / runs > 0.92
     assert blocked / runs < 0.65
-
-
-def test_turning_every_second_round_removes_a_steady_slowdown():
-    rng = np.random.default_rng(12)
-    n, runs = 10, 400
-
-    def covered(order):
-        hits = 0
-        for _ in range(runs):
-            a, b = _drifting(rng, n, order, step=0.002, noise=0.005, slope=0.02)
-            found = paired_ratio(b, a)
-            hits += found.low <= 1.1 <= found.high
-        return hits / runs
-
-    assert covered("ABBA" * (n // 2)) > 0.92
-    assert covered("AB" * n) < 0.5
 
 
 def test_pooling_keeps_each_workloads_own_ratio_out_of_the_noise():
@@ -195,24 +169,8 @@ def test_ratios_over_one_denominator_cover_the_truth_only_together():
     assert apart / trials < 0.85
 
 
-def test_processes_cover_the_truth_and_their_turns_do_not():
-    """Where blocks lie in memory is settled once a process, so that turns of one are too sharp."""
-    rng = np.random.default_rng(11)
-    trials = 600
-    over_processes = over_turns = 0
-    for _ in range(trials):
-        places = rng.normal(0, 0.05, size=5)
-        turns = places[:, None] + rng.normal(0, 0.02, size=(5, 8))
-        five = paired_ratio(np.exp(turns.mean(axis=1)), np.ones(5))
-        one = paired_ratio(np.exp(turns[0]), np.ones(8), method="sign")
-        over_processes += five.low <= 1 <= five.high
-        over_turns += one.low <= 1 <= one.high
-    assert 0.92 <= over_processes / trials <= 0.98
-    assert over_turns / trials < 0.6
-
-
-@pytest.mark.parametrize("counts", [(4, 4), (7, 2), (3, 3, 3), (6, 1, 2, 4)])
-@pytest.mark.parametrize("spread", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize("counts", [(7, 2), (6, 1, 2, 4)])
+@pytest.mark.parametrize("spread", [0.0, 0.05])
 def test_processes_within_nodes_cover_the_truth(counts, spread):
     """Nodes differ by `spread`, processes of one by 0.01: with the level of nodes 95 % are held,
     whatever the spread; without it the more are missed, the more nodes differ."""
@@ -233,29 +191,15 @@ def test_processes_within_nodes_cover_the_truth(counts, spread):
         assert plain / trials < 0.75
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_workloads_on_the_same_nodes_cover_the_truth_only_together(shared):
-    """Three workloads on four nodes, which are fast or slow for all of them, or for each apart."""
-    rng = np.random.default_rng(19)
-    trials, truths, nodes, rounds = 1500, (1.1, 2.0, 5.0), 4, 2
-    where = [f"node{i}" for i in range(nodes) for _ in range(rounds)]
-    apart = [[f"{name} of {number}" for name in where] for number in range(len(truths))]
-    together = separate = 0
-    wanted = math.prod(truths) ** (1 / len(truths))
-    for _ in range(trials):
-        common = rng.normal(0, 0.05, nodes)
-        groups = []
-        for truth in truths:
-            own = common if shared else rng.normal(0, 0.05, nodes)
-            logs = np.repeat(own, rounds) + rng.normal(0, 0.01, nodes * rounds)
-            groups.append((truth * np.exp(logs), np.ones(len(logs))))
-        joint = pooled_ratio(groups, nodes=[where] * len(truths))
-        alone = pooled_ratio(groups, nodes=apart)
-        assert joint.value == pytest.approx(alone.value)
-        together += joint.low <= wanted <= joint.high
-        separate += alone.low <= wanted <= alone.high
-    assert 0.92 <= together / trials <= 0.98
-    assert separate / trials < 0.85 if shared else separate / trials > 0.92
+def test_two_equal_groups_halve_the_variance():
+    ratios = np.exp(np.random.default_rng(19).normal(0, 0.1, 6))
+    found = pooled_ratio([(ratios, np.ones(6))] * 2)
+    half = t_quantile(10, 0.95) * np.log(ratios).std(ddof=1) / math.sqrt(12)
+    assert math.log(found.high / found.value) == pytest.approx(half)
+    # On the same nodes they are one: nothing is learned twice.
+    together = pooled_ratio([(ratios, np.ones(6))] * 2, nodes=[[*"aabbcc"]] * 2)
+    alone = pooled_ratio([(ratios, np.ones(6))], nodes=[[*"aabbcc"]])
+    assert together[:3] == pytest.approx(alone[:3])
 
 
 def test_nodes_are_a_level_only_where_there_are_several():
@@ -269,7 +213,7 @@ def test_nodes_are_a_level_only_where_there_are_several():
     half = math.log(means[0] / means[1]) / 2  # one weight of two groups; the other is sharper
     assert mixed.value == pytest.approx(math.sqrt(two.value * pooled_ratio([(b, a)]).value))
     assert math.log(mixed.high / mixed.low) / 2 > t_quantile(6, 0.95) * abs(half) / 2
-    with pytest.raises(InvalidInputError, match="'nodes' names 2 nodes for 6 pairs"):
+    with pytest.raises(InvalidInputError):
         pooled_ratio([(a, b)], nodes=[["one", "two"]])
 
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
-
 import msgspec
 import pytest
-import torch
-import yaml
 from fake_papers import cell, lookup, make_paper
 
-from dgbench.harness.claims import evaluate
 from dgbench.harness.plan import Plan, cell_hash
 from dgbench.harness.runner import ForkServer, Listener, run_plan
 from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import decode, encode
-from dgbench.harness.terminal.planning import plan_head
-from dgbench.kernels_cuda import build_info
-from dgbench.lab.evidence import ids, on_gpu
+from dgbench.lab.evidence import on_gpu
 from dgbench.runtime import touched
-from dgbench.systems.base import Finding
 
 
 @pytest.fixture(scope="module")
@@ -67,48 +58,6 @@ def test_a_row_whose_work_reached_no_device_is_a_row_of_the_cpu(tmp_path, server
     assert not on_gpu([silent, rows["launch"]])
 
 
-def test_libraries_and_probes_are_stamped(tmp_path, server):
-    rows, _ = run_on_cuda(tmp_path, server, cell("ok"))
-    stamp = rows["ok"].touched
-    assert stamp["libraries"]["torch"] == torch.__version__
-    assert "json" not in stamp["libraries"]
-    assert "dgbench" not in stamp["libraries"]
-    assert stamp["probes"] == ["process"]  # not watched: neither the machine nor NVML told
-
-
-def test_the_claims_of_a_row_that_touched_no_device_stay_proxies(tmp_path, server):
-    rows, _ = run_on_cuda(tmp_path, server, cell("ok"), cell("launch", group="l"))
-    ledger = Path(tmp_path, "claims.yaml")
-    claim = {
-        "id": "fake-speed", "where": "Figure 1", "statement": "It is twice as fast.",
-        "kind": "speedup", "value": 2.0, "unit": "x", "needs": {"gpus": 1},
-    }  # fmt: skip
-    ledger.write_text(yaml.safe_dump([claim]))
-
-    def check(how):
-        def find(_, found):
-            mine = [row for row in found if row.params["how"] == how]
-            assert mine[0].time is None or mine[0].time > 0  # read, so that it rests on a clock
-            return Finding(measured=2.0, direction=True, low=1.9, high=2.1,
-                           rows=ids(mine), processes=5)  # fmt: skip
-
-        return find
-
-    for how, strong in (("ok", "weak"), ("launch", "strong")):
-        mine = SimpleNamespace(
-            name="fake",
-            experiments=(),
-            graphs=None,
-            ledger=ledger,
-            checks={"fake-speed": check(how)},
-        )
-        # a smoke run is no measurement, so the rows stand as those of another preset
-        found = [msgspec.structs.replace(row, preset="quick") for row in rows.values()]
-        (verdict,) = evaluate(mine, found).verdicts
-        assert verdict.strength == strong
-        assert verdict.agreement == "undecided"  # no pair of equal processes tells the noise floor
-
-
 def test_a_twin_that_is_said_to_be_real_data_is_refused(tmp_path, server):
     rows, _ = run_on_cuda(tmp_path, server, cell("twin_as_real"), cell("untold_twin", group="u"))
     wrong = rows["twin_as_real"]
@@ -121,20 +70,6 @@ def test_a_twin_that_is_said_to_be_real_data_is_refused(tmp_path, server):
     assert untold.touched["data"] == [
         {"dataset": "x", "kind": "twin", "scale": 0.5, "bundled": False}
     ]
-
-
-def test_cells_of_the_cpu_are_planned_as_such_and_said():
-    here = msgspec.structs.replace(cell("ok"), device="cpu")
-    plan = Plan.build([make_paper(here, cell("ok", group="g2"))], None, "smoke", "cuda", gpus=1)
-    hashes = [planned.hash for planned in plan.cells]
-    assert hashes[0] == cell_hash(cell("ok"), "smoke", "cpu")
-    assert hashes[1] == cell_hash(cell("ok", group="g2"), "smoke", "cuda")
-    assert plan.on_cpu == 1
-    assert not plan.fault
-    assert "1 of them measure the CPU" in plan_head(plan, [])
-    alike = Plan.build([make_paper(here)], None, "smoke", "cpu")
-    assert alike.cells[0].hash == hashes[0]
-    assert not alike.on_cpu
 
 
 def test_a_cell_of_the_cpu_runs_there_and_may_not_touch_a_device(tmp_path, server):
@@ -179,34 +114,6 @@ def test_old_rows_in_which_no_kernel_was_seen_are_rows_of_the_cpu():
     stamped = Row(id="d", schema=1, device="cuda", probes=probes, touched={"device": "cuda"})
     for row in (busy, refused, stamped):
         assert decode(encode(row)).device == "cuda"
-
-
-def test_a_row_without_a_stamp_is_written_as_before():
-    assert b"touched" not in encode(Row(id="a"))
-    assert b"series" not in encode(Row(id="a"))
-    stamped = Row(id="a", touched={"device": "cpu"})
-    assert decode(encode(stamped)) == stamped
-
-
-def test_allocations_of_torch_are_work(monkeypatch):
-    assert touched.record()["device"] == "cpu"
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    stats = [{}, {"allocation.all.allocated": 3, "allocated_bytes.all.peak": 512}]
-    monkeypatch.setattr(torch.cuda, "memory_stats", lambda i: stats[i])
-    found = touched.record()
-    assert found["device"] == "cuda"
-    assert found["cuda"] == {"allocations": 3, "peak_bytes": 512}
-    stats[1] = {}  # a context without an allocation is none
-    assert touched.record()["device"] == "cpu"
-
-
-def test_a_stream_that_an_operator_asks_for_is_work(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=7))
-    assert build_info.stream_of(torch.device("cpu")) == ()
-    assert touched.record()["device"] == "cpu"
-    assert build_info.stream_of(torch.device("cuda")) == (7,)
-    assert touched.record()["cuda"] == {"launches": 1}
 
 
 def test_opened_data_are_noted_with_their_kind(tmp_path, monkeypatch):

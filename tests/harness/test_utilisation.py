@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
-import fake_points
 import pytest
 
 from dgbench.harness.claims.evaluate import TIMED_KINDS, stamp_idle_gpu
 from dgbench.harness.claims.verdict import Verdict
-from dgbench.harness.figures import Context, draw_points
 from dgbench.harness.probes.gpm import METRICS
 from dgbench.harness.probes.series import Recording, pack
-from dgbench.harness.report.devices import device_notes, device_sketches
-from dgbench.harness.utilisation import (
-    COUNTERS,
-    IDLE_PERCENT,
-    counter_value,
-    gpu_idle,
-    mark_idle,
-    throughput,
-    use_points,
-)
-from dgbench.lab.table import observation
+from dgbench.harness.store import Row
+from dgbench.harness.utilisation import COUNTERS, IDLE_PERCENT, counter_value, gpu_idle, mark_idle
 
 BY_TITLE = {counter.title: counter for counter in COUNTERS}
 
 
-def row(name="a-r1", sm=0.3, *, device="cuda", status="ok", rate=1000.0, system=None, **more):
+def row(name="a-r1", sm=0.3, *, device="cuda", **more):
     """A row of a race on a device, with what its probes said."""
     probes = {"gpm_sm_active_percent": sm, "gpu_kernel_resident_percent": 6.0,
               "gpu_memory_peak_bytes": 3 * 2.0**30, "pcie_rx_bytes": -1,
               "nvlink_rx_bytes": "not offered: Not Supported"}  # fmt: skip
-    fields = {
-        "id": name, "device": device, "status": status, "ok": status == "ok", "series": {},
-        "probes": probes if device == "cuda" else {"gpu": "no NVIDIA driver"},
-        "observations": [observation("throughput", rate, of="edges", setting="tgcn")],
-        "params": {"system": system} if system else {},
-        "data": {}, "group": "race/a", "experiment": "fig6", "preset": "quick", "round": 1,
-        "time": None, "cell_hash": name, "instrumented": False, "paper": "tgcn",
-    }  # fmt: skip
-    return SimpleNamespace(**{**fields, **more})
+    told = probes if device == "cuda" else {"gpu": "no NVIDIA driver"}
+    return Row(id=name, device=device, probes=told, **more)
 
 
 def course(*percent):
@@ -71,12 +52,6 @@ def test_a_race_is_idle_where_no_row_reaches_the_limit(values, idle):
         assert found.rows == tuple(f"{i}-r1" for i in range(len(values)))
 
 
-def test_rows_of_other_devices_and_failures_do_not_count():
-    idle = row()
-    assert gpu_idle([idle, row("b-r1", 90.0, status="crash"), row("c-r1", device="cpu")])
-    assert gpu_idle([row(device="cpu")]) is None
-
-
 @pytest.mark.parametrize("reason", ["NVML error 3", None, float("nan"), True])
 def test_without_sm_active_the_share_with_a_kernel_stands_for_it(reason):
     found = gpu_idle([row(sm=reason)])
@@ -104,14 +79,6 @@ def test_a_counter_is_a_number_or_a_reason_and_never_zero_where_unknown():
     assert {c.probe.name for c in COUNTERS if c.probe.source == "gpm"} <= set(METRICS)
 
 
-def test_throughput_is_the_rate_of_a_system_or_one_over_its_time():
-    assert throughput(row(), "tgcn") == (1000.0, "edges/s")
-    assert throughput(row(), "jodie") is None
-    assert throughput(row(observations=[], system="pipad", time=0.25), "pipad") == (4.0, "times/s")
-    alone = row(observations=[observation("throughput", 7.0)], system="a")
-    assert throughput(alone, "a") == (7.0, "items/s")
-
-
 def points_of(*rows, **more):
     point = {"system": "tgcn", "baseline": "jodie", "value": 300.0, "low": 200.0, "high": 400.0}
     return [{**point, "row": f"on {r.id}", "row_ids": [r.id], **more} for r in rows]
@@ -124,41 +91,6 @@ def test_factors_of_idle_races_are_marked_and_others_are_not():
     marked = mark_idle(points, rows)
     assert [p.get("idle", "") for p in marked] == ["GPU idle: SM active 0.3 %", "", "", "", ""]
     assert all("idle" not in p for p in points)
-
-
-def test_a_race_on_a_device_has_its_counters_beside_it_and_others_do_not():
-    rows = [row("a-r1"), row("b-r1"), row("b-r2", rate=3000.0), row("c-r1", device="cpu")]
-    points = points_of(rows[0], rows[3])
-    points += [{**points_of(rows[1])[0], "row_ids": ["b-r1", "b-r2"], "panel": panel}
-               for panel in ("over this", "over that")]  # fmt: skip
-    found = use_points(points, rows, "tgcn")
-    assert list(dict.fromkeys(p["row"] for p in found)) == ["on a-r1", "on b-r1"]
-    assert len(found) == 2 * (1 + len(COUNTERS))  # one line for both panels
-    values = {(p["row"], p["counter"]): p for p in found}
-    assert values["on b-r1", "rate"]["value"] == 2000.0
-    assert values["on a-r1", "PCIe in"]["failed"].endswith("began again")
-    assert all(p.get("failed") or math.isfinite(p["value"]) for p in found)
-    spec, paper = SimpleNamespace(name="f", title="t"), SimpleNamespace(system="tgcn")
-    assert [s.kind for s in device_sketches(spec, points, rows, paper)] == ["device_use"]
-    assert device_sketches(spec, points_of(rows[3]), rows, paper) == []
-    rows[0].series, rows[0].data = course(1.0, 2.0, 3.0, 4.0), {"twin": False}
-    kinds = [s.kind for s in device_sketches(spec, points, rows, paper)]
-    assert kinds == ["device_use", "over_time"]
-
-
-def test_the_sentence_of_a_figure_says_that_the_gpu_was_idle(tmp_path):
-    rows = [row("a-r1"), row("b-r1", 70.0)]
-    alt = draw_points("speedup", "f", "t", mark_idle(points_of(*rows), rows), tmp_path, Context(),
-                      widths=()).alt  # fmt: skip
-    assert "; GPU idle: SM active 0.3 %" in alt
-    used = use_points(points_of(rows[0]), rows, "tgcn")
-    alt = draw_points("device_use", "g", "t", used, tmp_path, Context(), widths=()).alt
-    assert alt.startswith("SM active 0.3 % (GPU idle); kernel resident 6 %")
-    assert "not everywhere offered" in alt
-    busy = fake_points.use_of_device_points()
-    busy = [{**p, "value": 50.0} if p["counter"] == "SM active" else p for p in busy]
-    assert "idle" not in draw_points("device_use", "h", "t", busy, tmp_path, Context(),
-                                     widths=()).alt  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -181,24 +113,3 @@ def test_a_verdict_says_that_its_race_left_the_gpu_idle(kind, source, sm, stampe
     assert bool(found.gpu_idle) == stamped
     assert found.reason == ("right sign; GPU idle: SM active 0.3 %" if stamped else "right sign")
     assert found.verdict == verdict.verdict
-
-
-def test_a_heading_holds_an_idle_gpu_against_processors():
-    def section(*rows):
-        return SimpleNamespace(race=rows, idle=gpu_idle(rows), paper=SimpleNamespace(system="tgcn"))
-
-    def run(name, device):
-        return SimpleNamespace(machine_name=name, device=device)
-
-    gpu = run("H900", "cuda"), section(row("a-r1", rate=900.0), row("b-r1", rate=1300.0, group="b",
-                                                                  params={"d": "b"}))  # fmt: skip
-    cpu = run("2 cores", "cpu"), section(row("c-r1", device="cpu"),
-                                         row("d-r1", device="cpu", params={"d": "b"}))  # fmt: skip
-    pace = "0.9x to 1.3x the throughput of 2 cores"
-    assert device_notes([cpu, gpu]) == [f"on H900 {pace} (GPU idle: SM active 0.3 %)"]
-    assert device_notes([gpu, cpu]) == [f"at {pace}"]
-    assert device_notes([cpu]) == []
-    other = run("2 cores", "cpu"), section(row("c-r1", device="cpu", preset="smoke"))
-    assert device_notes([other, gpu]) == ["on H900 GPU idle: SM active 0.3 %"]
-    busy = gpu[0], section(row("a-r1", 80.0))
-    assert device_notes([cpu, busy]) == []

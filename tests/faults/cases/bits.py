@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 from pathlib import Path
 
 from dgbench.harness.store import Store
-from dgbench.runtime.errors import StoreError
 from tests.faults import checks
 from tests.faults.bench import Bench
 from tests.faults.campaign import fault
@@ -98,18 +96,21 @@ def torn_rows(bench: Bench) -> None:
             _damaged(bench, kind, path, whole)
 
 
-@fault("bit flipped in run, plan or provenance", count=24, about="harmless, or read from the copy")
-def flipped_json(bench: Bench) -> None:
+@fault("run, plan or provenance damaged", count=24, about="harmless, or read from the copy")
+def damaged_json(bench: Bench) -> None:
     runner = bench.run(PLAN, root=bench.folder / "original")
     before = _contents(runner.path)
     for number in range(24):
-        name = JSON[number % 3]
+        name, kind = JSON[number % 3], ("bit", "cut", "empty", "zeros", "bit", "bit")[number // 4]
         path = _copy(bench, runner, f"json-{number}")
         text = bytearray((path / name).read_bytes())
         place, bit = bench.rng.randrange(len(text)), bench.rng.randrange(8)
-        text[place] ^= 1 << bit
+        if kind == "bit":
+            text[place] ^= 1 << bit
+        else:
+            text = {"cut": text[: len(text) // 2], "empty": b"", "zeros": bytes(len(text))}[kind]
         (path / name).write_bytes(text)
-        with bench.fault(f"{name} byte {place}, bit {bit}"):
+        with bench.fault(f"{name} {kind} byte {place}, bit {bit}"):
             now = _contents(path)
             for key, value in before.items():
                 if {k: v for k, v in now[key].items() if k in value} != value:
@@ -120,25 +121,6 @@ def flipped_json(bench: Bench) -> None:
             if Store.open(path).damaged:
                 raise checks.Loss("the damage is still there after a resume")
             bench.intact(runner.bytes, again)
-            bench.clean()
-
-
-@fault("run, plan or provenance torn", count=9, about="cut off, empty, of zeros")
-def torn_json(bench: Bench) -> None:
-    runner = bench.run(PLAN, root=bench.folder / "original")
-    before = _contents(runner.path)
-    for number in range(9):
-        name = JSON[number % 3]
-        path = _copy(bench, runner, f"torn-{number}")
-        whole = (path / name).read_bytes()
-        (path / name).write_bytes((whole[: len(whole) // 2], b"", bytes(len(whole)))[number // 3])
-        with bench.fault(f"{name} {number // 3}"):
-            assert _contents(path) == before
-            again = bench.run(resume=path)
-            bench.said(again.notes, name, "its copy is used")
-            assert not again.code
-            assert not again.summary["rows"]
-            assert _contents(path)["plan"] == before["plan"]
             bench.clean()
 
 
@@ -155,27 +137,6 @@ def both_damaged(bench: Bench) -> None:
             bench.said(again.error, name, "no good copy")
             assert (path / "rows.jsonl").read_bytes() == before
             bench.clean()
-
-
-@fault("packed rows damaged", count=8, about="a reference with a flipped bit or a lost end")
-def packed(bench: Bench) -> None:
-    runner = bench.run(PLAN, root=bench.folder / "original")
-    for number in range(8):
-        path = _copy(bench, runner, f"packed-{number}")
-        text = bytearray(gzip.compress((path / "rows.jsonl").read_bytes(), mtime=0))
-        if number % 2:
-            del text[bench.rng.randrange(1, len(text)) :]
-        else:
-            text[bench.rng.randrange(10, len(text))] ^= 1 << bench.rng.randrange(8)
-        (path / "rows.jsonl").unlink()
-        (path / "rows.jsonl.gz").write_bytes(text)
-        with bench.fault(f"number {number}"):
-            try:
-                Store.open(path)
-            except StoreError as error:
-                bench.said(str(error), "rows.jsonl.gz is damaged")
-            else:
-                raise checks.Loss("it was read as if it were whole")
 
 
 def _contents(path: Path) -> dict[str, dict]:

@@ -21,7 +21,6 @@ SAYS = {
 def _need_disk(bench: Bench) -> None:
     if bench.disk is None:
         bench.skip("no C compiler: there is no disk that fails on request")
-    bench.remark("the disk is a preloaded library that fails open, write, rename, fsync ...")
 
 
 def _one(bench: Bench, mode: str, arm: Callable[[], None], name: str, *, whole: bool) -> None:
@@ -65,7 +64,7 @@ def full(bench: Bench) -> None:
         _one(bench, "full", arm, f"room-{number}", whole=not early)
 
 
-@fault("disk is read-only", count=6, about="at the start, at a resume, in the middle of a run")
+@fault("disk is read-only", count=4, about="at the start, at a resume")
 def read_only(bench: Bench) -> None:
     _need_disk(bench)
     for number in range(2):
@@ -84,18 +83,6 @@ def read_only(bench: Bench) -> None:
             bench.said(again.error, *SAYS["read-only"])
             assert runner.bytes == before
             bench.resumed(runner)
-    for number in range(2):
-        bench.results = bench.folder / f"middle-{number}"
-        runner = bench.start(PLAN)
-        runner.until("row", nth=1 + number)
-        with bench.fault(f"middle {number}"):
-            bench.disk.arm("read-only", bench.results)
-            runner.wait()
-            bench.disk.disarm()
-            # What is open for writing stays so on a disk that is remounted: rows may still come.
-            if runner.code:
-                bench.said(runner.error or runner.summary["trouble"], *SAYS["read-only"])
-            bench.resumed(runner, retry="failed")
 
 
 @fault(

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 
-from dgbench.harness.runner import client
 from tests.faults import checks
 from tests.faults.bench import Bench
 from tests.faults.campaign import fault
@@ -19,29 +18,10 @@ MIXED = (cell("ok"), cell("slow", seconds=0.1), cell("exit"), cell("ok", repeats
 
 
 @fault(
-    "cell ends by a signal",
-    count=8,
-    about="SIGKILL, SIGSEGV, SIGBUS ... to itself, at a random moment",
-    sample=True,
-)
-def cell_by_signal(bench: Bench) -> None:
-    names = ("SIGKILL", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTERM", "SIGXCPU")
-    cells = [
-        cell("dies", signal=int(getattr(signal, n)), after=bench.rng.uniform(0, 0.1)) for n in names
-    ]
-    runner = bench.run([*cells, cell("ok")])
-    for row in runner.rows("dies"):
-        name = signal.Signals(row.params["signal"]).name
-        with bench.fault(name):
-            bench.named(row, "crash", name)
-    bench.named(runner.row("ok"), "ok")
-    bench.resumed(runner)
-
-
-@fault(
-    "cell killed from outside",
+    "cell killed",
     count=12,
     about="kill -9 at a random moment, with temporary files and processes below it",
+    sample=True,
 )
 def cell_killed(bench: Bench) -> None:
     cells = [cell("untidy", which=n) for n in range(12)]
@@ -97,20 +77,6 @@ def server_killed_twice(bench: Bench) -> None:
     bench.resumed(runner)
 
 
-@fault("fork server stopped", count=2, each=True, about="SIGSTOP: it neither answers nor ends")
-def server_stopped(bench: Bench) -> None:
-    def impatient() -> None:
-        client.STUCK_S = 0.3
-
-    runner = bench.start([cell("untidy", timeout_s=1.0), cell("ok")], before=impatient)
-    runner.cell()
-    time.sleep(bench.rng.uniform(0, 0.1))
-    os.kill(runner.server(), signal.SIGSTOP)
-    bench.named(runner.wait().row("untidy"), "time", "limit of 1 s")
-    bench.named(runner.row("ok"), "ok")
-    bench.resumed(runner)
-
-
 @fault("runner killed at a random moment", count=10, each=True, about="kill -9 of the runner")
 def runner_killed(bench: Bench) -> None:
     cells = (cell("untidy", seconds=0.3, which=bench.number), *MIXED)
@@ -139,20 +105,6 @@ def both_killed(bench: Bench) -> None:
     runner.kill()
     runner.wait()
     gone(pid)
-    bench.resumed(runner)
-
-
-@fault("runner killed, as users start it", count=2, each=True, about="with a real fork server")
-def runner_killed_for_real(bench: Bench) -> None:
-    runner = bench.start((cell("untidy", seconds=0.5), *MIXED), real=True)
-    if bench.number:
-        runner.cell(60)
-    else:
-        runner.server(60)  # while it still imports
-    time.sleep(bench.rng.uniform(0, 0.5))
-    runner.kill()
-    runner.wait()
-    bench.no_orphans(10)
     bench.resumed(runner)
 
 

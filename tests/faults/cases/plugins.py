@@ -1,122 +1,149 @@
-"""Plugins that lie, break at import or at open, and leave things behind."""
+"""Plugins that raise, print and leave things behind, and those that write to their data."""
 
 from __future__ import annotations
 
-import sys
+import gzip
+import hashlib
+import os
+import zlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-from dgbench.harness.runner import client
+from dgbench import datasets
+from dgbench.datasets import catalogue, store
+from dgbench.datasets.events import EventStream
+from dgbench.systems.base import Cell, Measurement, RunContext
 from tests.faults.bench import Bench
 from tests.faults.campaign import fault
 from tests.faults.checks import Loss, noted
 from tests.faults.papers import cell
-from tests.faults.plugins import harms, importing, leavers, liars, nonsense, printers, raisers
-from tests.faults.runner import Runner
+from tests.faults.plugins import HARMS
+from tests.observed import NUMBER, numbers, told
 
 
-def _inject(bench: Bench, module: ModuleType, **more: Any) -> Runner:
-    """A run of all behaviours of a module, a good cell behind each."""
+def _inject(bench: Bench, kind: str) -> None:
+    """A run of all behaviours of a kind, a good cell behind each."""
     cells = []
-    for number, harm in enumerate(harms(module)):
-        cells += [cell(harm.how, group=harm.how, **harm.cell), cell("ok", after=number)]
-    runner = bench.run(cells, **more)
+    for number, name in enumerate(HARMS[kind]):
+        how = cell("tests.faults.plugins:run", harm=f"{kind}/{name}", group=name)
+        cells += [how, cell("ok", after=number)]
+    runner = bench.run(cells)
     # What disturbed a process is the machine's doing, and others run beside it here.
     good = [row for row in runner.rows("ok") if row.status == "ok" and not noted(row)]
-    for number, harm in enumerate(harms(module)):
-        with bench.fault(harm.how.partition(":")[2]):
-            row = runner.row(harm.how)
-            bench.named(row, harm.status, *harm.words)
-            readable(row.reason, *row.notes)
+    rows = {row.params.get("harm"): row for row in runner.rows()}
+    for number, (name, harm) in enumerate(HARMS[kind].items()):
+        with bench.fault(name):
+            row = rows[f"{kind}/{name}"]
+            bench.named(row, harm.status, harm.words)
+            for text in (row.reason, *row.notes):
+                if len(text) > 9000 or not all(c.isprintable() or c in "\n\t" for c in text):
+                    raise Loss(f"{len(text)} letters, some of them no text: {text[:80]!r}")
             if row.status != "ok" and row.observations:
                 raise Loss("a row that is not ok has numbers that a ratio could use")
             if not any(other.params["after"] == number for other in good):
                 raise Loss("the good cell behind it is not ok, or has a note")
     bench.resumed(runner)
-    return runner
 
 
-def readable(*texts: str) -> None:
-    """No letter that would move a terminal's cursor or change its colour."""
-    for text in texts:
-        bad = [c for c in text if not c.isprintable() and c not in "\n\t"]
-        if bad or len(text) > 9000:
-            raise Loss(f"{len(text)} letters, among them {bad[:3]}: {text[:80]!r}")
+ABOUT = {
+    "nonsense": "NaN, giants, depths, objects",
+    "raised": "errors without words, without end", "left": "threads, children, files",
+    "printed": "binary, without end, into nothing",
+}  # fmt: skip
 
 
-@fault("plugin lies about time", count=len(harms(liars)), about="samples, phases, clocks")
-def lies(bench: Bench) -> None:
-    _inject(bench, liars)
+def _register(kind: str, about: str) -> None:
+    @fault(f"plugin: {kind}", count=len(HARMS[kind]), about=about)
+    def inject(bench: Bench) -> None:
+        _inject(bench, kind)
 
 
-@fault("plugin returns nonsense", count=len(harms(nonsense)), about="NaN, giants, depths, objects")
-def returns_nonsense(bench: Bench) -> None:
-    _inject(bench, nonsense)
+for _kind, _about in ABOUT.items():
+    _register(_kind, _about)
+
+ROWS = [f"{3 * i % 17},{5 * i % 13},{i}" for i in range(20_000)]
+CARD = """
+- name: tiny
+  title: Tiny
+  about: Edges by a rule.
+  snapshots: 3
+  published: {{nodes: 17, edges: {edges}}}
+  forms:
+    - name: held
+      files:
+        - {{path: tiny.csv.gz, sha256: {sha256}, bytes: {size}}}
+      reader: {{format: table, columns: [src, dst, t]}}
+      counts: {{edges: {edges}}}
+"""
 
 
-@fault("plugin raises", count=len(harms(raisers)), about="at open, in every way there is")
-def raises(bench: Bench) -> None:
-    _inject(bench, raisers)
+def make_data(folder: Path) -> None:
+    """Write a dataset and its card, and let this process and all its forks use them."""
+    import pyarrow.csv  # noqa: F401  once, and not in every cell
+
+    for name in ("data", "cards"):
+        (folder / name).mkdir()
+    packed = gzip.compress("".join(f"{row}\n" for row in ROWS).encode(), mtime=0)
+    (folder / "data" / "tiny.csv.gz").write_bytes(packed)
+    facts = {"edges": len(ROWS), "size": len(packed), "sha256": hashlib.sha256(packed).hexdigest()}
+    (folder / "cards" / "tiny.yaml").write_text(CARD.format(**facts))
+    os.environ["DGBENCH_DATA"] = str(folder / "data")
+    os.environ["DGBENCH_CACHE"] = str(folder / "cache")
+    catalogue.CARDS = folder / "cards"
+    catalogue._catalogue.cache_clear()
 
 
-@fault("plugin leaves things behind", count=len(harms(leavers)), about="threads, children, files")
-def leaves(bench: Bench) -> None:
-    _inject(bench, leavers)
+def read(cell: Cell, context: RunContext) -> Measurement:
+    """Open the data and say what was in it."""
+    events = datasets.open_events("tiny", source="real")
+    crc = zlib.crc32(events.src.numpy().tobytes() + events.dst.numpy().tobytes())
+    return told({NUMBER: float(crc)}, data={"dataset": "tiny", "twin": False})
 
 
-@fault("plugin prints", count=len(harms(printers)), about="100 MB, binary, colours, into nothing")
-def prints(bench: Bench) -> None:
-    runner = _inject(bench, printers)
-    kept = [p.stat().st_size for p in (runner.path / "logs").iterdir() if p.is_file()]
-    if max(kept) > 3 << 20:
-        raise Loss(f"a log of {max(kept):,} bytes is kept")
+def write(cell: Cell, context: RunContext) -> Measurement:
+    """Do `cell.params["harm"]` of `OPENED` to data that is open."""
+    OPENED[str(cell.params["harm"])](datasets.open_events("tiny", source="real"))
+    return told(samples=[1e-5])
 
 
-@fault(
-    "plugin breaks at import",
-    count=2 * len(importing.HARM),
-    about="ahead in the fork server, and in its own cell",
-)
-def breaks_at_import(bench: Bench) -> None:
-    folder = Path(bench.folder) / "modules"
-    folder.mkdir()
-    names = importing.write(folder)
+def _on_disk(size: int | None) -> None:
+    """Flip a bit of the prepared form, or cut it; its times stay."""
+    path = next((store.cache_root() / "prepared").glob("tiny-*")) / "data.bin"
+    before, data = path.stat(), bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    with open(path, "r+b") as file:
+        file.write(data)
+        file.truncate(size)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    def search() -> None:
-        client.START_S = 1.5
-        client.CULPRITS = 20
-        sys.path.insert(0, str(folder))
 
-    cells = [cell("ok"), *(cell(f"{name}:run", timeout_s=1.0) for name in names)]
-    runner = bench.run(cells, modules=tuple(names), before=search)
-    ahead = {
-        "raises": "ValueError: not today",
-        "exits": "SystemExit: I am done",
-        "interrupts": "KeyboardInterrupt: no",
-        "leaves": "ended with exit code 7",
-        "aborts": "was killed by SIGABRT",
-        "segfaults": "was killed by SIGSEGV",
-        "hangs": "took too long",
-        "closes": "over it",
-        "redirects": "changed DGBENCH_CACHE while it was loaded; it was put back",
-        "threads": "it should have one",
-        "wrong": "SyntaxError",
-    }
-    own = {
-        "raises": ("crash", "ValueError: not today"),
-        "exits": ("crash", "SystemExit: I am done"),
-        "interrupts": ("crash", "KeyboardInterrupt: no"),
-        "leaves": ("crash", "exit code 7 and without a result"),
-        "aborts": ("crash", "killed by SIGABRT"),
-        "segfaults": ("crash", "killed by SIGSEGV"),
-        "hangs": ("time", "limit of 1 s"),
-        "wrong": ("crash", "SyntaxError"),
-    }
-    for name in importing.HARM:
-        with bench.fault(f"{name}, ahead"):
-            bench.said(runner.notes, ahead.get(name, ""))
-            bench.named(runner.row("ok"), "ok")
-        with bench.fault(f"{name}, in its cell"):
-            bench.named(runner.row(f"harm_{name}:run"), *own.get(name, ("ok",)))
-    bench.resumed(runner, modules=())
+def _cut(events: EventStream) -> None:
+    _on_disk(0)
+    events.src.sum()
+
+
+OPENED: dict[str, Callable[[EventStream], object]] = {
+    "by torch": lambda events: events.src.zero_(),
+    "by numpy": lambda events: events.src.numpy().sort(),
+    "on the disk": lambda events: _on_disk(None),
+    "cut while open": _cut,
+}
+SAYS = {"on the disk": ("check", "was changed on disk"), "cut while open": ("crash", "SIGBUS")}
+
+
+@fault("plugin changes the data", count=len(OPENED), about="the next cell must not see it")
+def changed(bench: Bench) -> None:
+    cells = [cell(f"{__name__}:read", which="first")]
+    for name in OPENED:
+        cells += [cell(f"{__name__}:write", harm=name), cell(f"{__name__}:read", which=name)]
+    runner = bench.run(cells, before=partial(make_data, bench.folder))
+    rows = {row.params["which"]: row for row in runner.rows(f"{__name__}:read")}
+    done = {row.params["harm"]: row for row in runner.rows(f"{__name__}:write")}
+    for name in OPENED:
+        with bench.fault(name):
+            bench.named(done[name], *SAYS.get(name, ("check", "wrote to the prepared data")))
+            bench.named(rows[name], "ok")
+            if numbers(rows[name])[NUMBER] != numbers(rows["first"])[NUMBER]:
+                raise Loss("the next cell saw it")
+    bench.resumed(runner)

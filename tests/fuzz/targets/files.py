@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
 import io
 import lzma
 import os
@@ -13,14 +12,11 @@ import stat
 import tarfile
 import zipfile
 from pathlib import Path
-from unittest import mock
 
-import msgspec
 import torch
 
 from dgbench.datasets import store
 from dgbench.datasets.readers.raw import packing, read_bytes
-from dgbench.datasets.sources import hashing, trusted
 from dgbench.datasets.sources.extract import extract_member
 from tests.fuzz.target import sane, scratch, target
 
@@ -168,57 +164,3 @@ def prepared(data: bytes) -> None:
     for name, value in pack.arrays.items():
         sane(value.dtype == ARRAYS[name].dtype and value.shape == ARRAYS[name].shape, name)
         sane(fault or torch.equal(value, ARRAYS[name]), f"{name} changed")
-
-
-def index_seeds() -> list[bytes]:
-    sealed = msgspec.json.decode((made() / "meta.json").read_bytes())
-    return [msgspec.json.encode(sealed["index"])]
-
-
-@target("prepared-index", seeds=index_seeds, kind="json",
-        tokens=(b'"int64"', b'"float16"', b"-1", b"9223372036854775807", b"[0,99999999999]",
-                b"[" * 3000))  # fmt: skip
-def prepared_index(data: bytes) -> None:
-    """An index of the prepared form behind a right checksum: loaded or made again."""
-    folder = scratch("prepared-index")
-    seal = hashlib.sha256(data).hexdigest().encode()
-    (folder / "meta.json").write_bytes(b'{"sha256":"%s","index":%s}' % (seal, data))
-    (folder / "data.bin").write_bytes((made() / "data.bin").read_bytes())
-    pack = store.load(folder)
-    sane(isinstance(store.verify(folder), str))
-    room = (folder / "data.bin").stat().st_size
-    for name, value in pack.arrays.items() if pack else ():
-        sane(value.numel() * value.element_size() <= room, f"{name} is larger than the file")
-        value.sum()  # every byte can be read
-
-
-@target("pins", seeds=[b'{"tiny/a.csv": {"sha256": "00ff", "url": "https://example.org/a"}}'],
-        kind="json", tokens=(b"null", b"[" * 3000, b"{}", b'"\xff"'))  # fmt: skip
-def pins(data: bytes) -> None:
-    """The file of downloads that were accepted without a hash."""
-    with mock.patch.dict(os.environ, DGBENCH_CACHE=str(scratch("pins"))):
-        path = trusted.pins_file()
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-        found = trusted.pins()
-    for name, pin in found.items():
-        sane(isinstance(name, str) and isinstance(pin.sha256, str) and isinstance(pin.url, str))
-
-
-@target("hash-note", seeds=[b'{"size":3,"mtime_ns":1,"ctime_ns":2,"sha256":"00"}'], kind="json",
-        tokens=(b"null", b"[" * 3000, b"1e400", b'"\xff"'))  # fmt: skip
-def hash_note(data: bytes) -> None:
-    """Note of a file's hash in the cache: never the wrong hash."""
-    folder = scratch("hash-note")
-    file = folder / "f"
-    if not file.exists():
-        file.write_bytes(b"abc")
-    with (
-        mock.patch.dict(os.environ, DGBENCH_CACHE=str(folder)),
-        mock.patch.object(hashing, "_MEMORY", {}),
-    ):
-        note = hashing._note(str(file))
-        note.parent.mkdir(exist_ok=True)
-        note.write_bytes(data)
-        found = hashing.file_sha256(file)
-    sane(found == hashlib.sha256(b"abc").hexdigest(), "a wrong hash")

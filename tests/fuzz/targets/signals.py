@@ -137,16 +137,3 @@ def pems(data: bytes) -> None:
     files = (FileRef(path="p.npz"), FileRef(path="d.csv"))
     form = DatasetVariant(name="held", files=files, reader=reader)
     check(read(form, [folder / "p.npz", folder / "d.csv"]))
-
-
-HEAD = (b"'shape': (", b"<f8", b"|O", b"True", b"(", b",", b"-1", b"99999999999")
-
-
-@target(
-    "pems-array",
-    seeds=lambda: [npy((2, 3), "<f8", 48), npy((2, 3, 1), "<i2", 12)],
-    tokens=HEAD,
-)
-def pems_array(data: bytes) -> None:
-    """PEMS08: the array itself, put into a whole archive."""
-    pems(zipped("flow.npy", data))

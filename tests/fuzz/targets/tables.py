@@ -161,32 +161,3 @@ def table_keep(data: bytes) -> None:
     path.write_bytes(data)
     form = DatasetVariant(name="kept", files=(FileRef(path="events.csv"),), reader=KEEP)
     check(KEEP, read(form, [path]), data)
-
-
-AMLSIM = next(
-    form
-    for card in cards().values()
-    for form in card.forms
-    if form.reader.format == "amlsim"
-)  # fmt: skip
-_SMALL = ReaderSpec(
-    format="amlsim", columns=AMLSIM.reader.columns, skip=1, ids="keep", nodes=None
-)  # fmt: skip
-
-
-@target(
-    "amlsim",
-    seeds=[b"s,t,v,time\n0,1,5.5,1\n2,1,3,2\n\n=====\nid,f,b,s\n0,0,10,-1\n1,1,9,4\n2,0,99,-1\n"],
-    kind="lines",
-    tokens=(*TOKENS, b"\n=====\n"),
-)
-def amlsim(data: bytes) -> None:
-    """AMLSim's transactions and accounts."""
-    folder = scratch("amlsim")
-    events, _, accounts = data.partition(b"\n=====\n")
-    (folder / "transactions.csv").write_bytes(events)
-    (folder / "nodes.csv").write_bytes(accounts)
-    form = DatasetVariant(name="held", files=AMLSIM.files, reader=_SMALL)
-    raw = read(form, [folder / "transactions.csv", folder / "nodes.csv"])
-    sane(raw.node_feat.shape == (raw.num_nodes, 1), "a vertex without a balance")
-    check(_SMALL, raw, events)
