@@ -16,19 +16,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda import _cpu, twins, variants, weighted
+from dgbench.kernels_cuda import (
+    _cpu,
+    edge_sampling,
+    scan,
+    steps,
+    supergraph,
+    temporal_sample,
+    twins,
+    variants,
+    weighted,
+)
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, degrees, spmm
 from dgbench.kernels_cuda.attention import attend_rows, packed_attention, temporal_attention
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import count_changes, encode, rebuild
-from dgbench.kernels_cuda.edge_sampling import (
-    EdgeTable,
-    induced_edges,
-    keep_share,
-    sample_layerwise,
-    sample_nodewise,
-    sample_subgraph,
-)
 from dgbench.kernels_cuda.grids import SortedGrids, count_grids, place_grids, sort_grids
 from dgbench.kernels_cuda.interact import edge_dots, group_edges, local_rows, partner_sums
 from dgbench.kernels_cuda.label_propagation import propagate_labels
@@ -36,42 +38,9 @@ from dgbench.kernels_cuda.layers import dense_norm, frame_dense
 from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology, trace_edges
 from dgbench.kernels_cuda.ranking import rank_columns
 from dgbench.kernels_cuda.row_cache import RowCache
-from dgbench.kernels_cuda.scan import (
-    CONTINUES,
-    FROM_ZERO,
-    evolve_gru,
-    gru_scan,
-    lstm_scan,
-    packed_gru_scan,
-    packed_lstm_scan,
-    time_lstm_gates,
-)
 from dgbench.kernels_cuda.slices import slice_count, slice_csr
 from dgbench.kernels_cuda.snapshots import edge_snapshots
-from dgbench.kernels_cuda.steps import (
-    Adam,
-    FlatParameters,
-    FrameProduct,
-    evolvegcn_step,
-    mpnn_lstm_step,
-    tgcn_model_step,
-)
-from dgbench.kernels_cuda.supergraph import (
-    assign_greedy,
-    build_supergraph,
-    chunk_edges,
-    chunk_sequences,
-    chunk_traffic,
-    order_by_chunk,
-    weight_apart,
-)
 from dgbench.kernels_cuda.tcsr import build_tcsr, sample_tcsr_hops
-from dgbench.kernels_cuda.temporal_sample import (
-    count_walk,
-    random_walks,
-    sample_between,
-    sample_hops,
-)
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.kernels_cuda.time_encoding import encode_ages
 from dgbench.kernels_cuda.transpose import transpose
@@ -248,20 +217,20 @@ def scan_inputs(n: int, gates: int, dtype: torch.dtype) -> list[Tensor]:
 def scans(n: int) -> None:
     for dtype in (torch.float32, torch.float64):
         start = [normal(9, n, 5, dtype=dtype) for _ in range(2)]
-        both_ways(gru_scan(*scan_inputs(n, 3, dtype), start[0], all_steps=True))
-        both_ways(lstm_scan(*scan_inputs(n, 4, dtype), *start, all_steps=True))
-        both_ways(gru_scan(*scan_inputs(n, 3, dtype)))
-        both_ways(lstm_scan(*scan_inputs(n, 4, dtype), recompute=True))
+        both_ways(scan.gru_scan(*scan_inputs(n, 3, dtype), start[0], all_steps=True))
+        both_ways(scan.lstm_scan(*scan_inputs(n, 4, dtype), *start, all_steps=True))
+        both_ways(scan.gru_scan(*scan_inputs(n, 3, dtype)))
+        both_ways(scan.lstm_scan(*scan_inputs(n, 4, dtype), recompute=True))
 
 
 @scenario
 def packed_scans(n: int) -> None:
-    begins = torch.full((4, n), CONTINUES, dtype=torch.int32)
-    begins[0], begins[2, ::2] = torch.arange(n), FROM_ZERO
+    begins = torch.full((4, n), scan.CONTINUES, dtype=torch.int32)
+    begins[0], begins[2, ::2] = torch.arange(n), scan.FROM_ZERO
     for dtype in (torch.float32, torch.float64):
         starts = [normal(9, n, 5, dtype=dtype) for _ in range(2)]
-        both_ways(packed_gru_scan(*scan_inputs(n, 3, dtype), begins, starts[0]))
-        both_ways(packed_lstm_scan(*scan_inputs(n, 4, dtype), begins, *starts))
+        both_ways(scan.packed_gru_scan(*scan_inputs(n, 3, dtype), begins, starts[0]))
+        both_ways(scan.packed_lstm_scan(*scan_inputs(n, 4, dtype), begins, *starts))
 
 
 @scenario
@@ -270,7 +239,7 @@ def layers(n: int) -> None:
         weights = [
             normal(i, *shape, dtype=dtype) for i, shape in enumerate([(12, 4)] * 2 + [(12,)] * 2)
         ]
-        both_ways(evolve_gru(normal(7, 6, 4, dtype=dtype), *weights, 3))
+        both_ways(scan.evolve_gru(normal(7, 6, 4, dtype=dtype), *weights, 3))
         both_ways(
             frame_dense(normal(1, 3, n, 4, dtype=dtype), normal(2, 3, 4, 5, dtype=dtype), True)
         )
@@ -283,31 +252,31 @@ def layers(n: int) -> None:
         )
         fade = torch.rand(n, dtype=dtype).requires_grad_()
         gates = [normal(i, n, width, dtype=dtype) for i, width in enumerate((5, 5, 20))]
-        both_ways(time_lstm_gates(*gates, fade))
+        both_ways(scan.time_lstm_gates(*gates, fade))
 
 
 @scenario
 def whole_steps(n: int) -> None:
     features, hidden, frame = 3, 4, 3
-    sizes = {tgcn_model_step: 161, evolvegcn_step: 273, mpnn_lstm_step: 450}
+    sizes = {steps.tgcn_model_step: 161, steps.evolvegcn_step: 273, steps.mpnn_lstm_step: 450}
     csr, part = matrix(n), [matrix(n, seed) for seed in (1, 2)]
     for dtype in (torch.float32, torch.float64):
         x, raw = (normal(i, frame, n, features, dtype=dtype).detach() for i in (1, 2))
         target = normal(3, frame, n, dtype=dtype).detach()
-        product, scale = FrameProduct(n, dtype), torch.rand(n, 2)
+        product, scale = steps.FrameProduct(n, dtype), torch.rand(n, 2)
         product.add(PartTopology.build(part), scale, scale, 1)
         product.add(csr, scale[:, 0], scale[:, 1], 1)
         lines = normal(5, 3 * n * 2, dtype=dtype).detach()
         product.multiply(lines, torch.empty_like(lines), 2)
         for step, size in sizes.items():
-            flat, last = FlatParameters([normal(4, size, dtype=dtype)]), target
+            flat, last = steps.FlatParameters([normal(4, size, dtype=dtype)]), target
             given: list[Any] = [x]
             width = hidden
-            if step is not tgcn_model_step:
+            if step is not steps.tgcn_model_step:
                 given += [product]
-            if step is mpnn_lstm_step:
+            if step is steps.mpnn_lstm_step:
                 given, last, width = [x, raw, product], target[-1], 2 * hidden + features + 2
-            for adam in (None, Adam(1e-2, decay=0.1)):
+            for adam in (None, steps.Adam(1e-2, decay=0.1)):
                 output = x.new_empty(n, width)
                 step(flat, *given, last, hidden, adam=adam, output=output)
 
@@ -318,10 +287,10 @@ def attention(n: int) -> None:
     shown = normal(1, n, 2, 4), normal(2, n, 2), normal(3, n, 2)
     both_ways(attend_rows(csr.indptr, csr.indices, *shown))
     attend_rows(csr.indptr, csr.indices, *(x.detach() for x in shown))
-    steps = torch.zeros(6, n, dtype=torch.int64) + torch.arange(n)
-    steps[4:] = torch.arange(n) + n
+    sequence = torch.zeros(6, n, dtype=torch.int64) + torch.arange(n)
+    sequence[4:] = torch.arange(n) + n
     asked = [normal(i, 6, n, 8) for i in range(3)]
-    both_ways(packed_attention(*asked, steps, heads=2, causal=True))
+    both_ways(packed_attention(*asked, sequence, heads=2, causal=True))
 
 
 @scenario
@@ -348,17 +317,19 @@ def labels(n: int) -> None:
 @scenario
 def supergraphs(n: int) -> None:
     csrs = sequence(n)
-    graph = build_supergraph(csrs, presence="edges")
-    build_supergraph(csrs, presence="tail", per_length=True)
+    graph = supergraph.build_supergraph(csrs, presence="edges")
+    supergraph.build_supergraph(csrs, presence="tail", per_length=True)
     count = 5
     chunk = torch.arange(graph.num_vertices, dtype=torch.int32) % count
-    chunk_sequences(graph, chunk, count)
-    chunk_edges(graph, chunk, count)
-    weight_apart(graph.csr, graph.edge_weight, chunk)
-    traffic = chunk_traffic(graph, chunk, count)
-    order_by_chunk(chunk, count)
+    supergraph.chunk_sequences(graph, chunk, count)
+    supergraph.chunk_edges(graph, chunk, count)
+    supergraph.weight_apart(graph.csr, graph.edge_weight, chunk)
+    traffic = supergraph.chunk_traffic(graph, chunk, count)
+    supergraph.order_by_chunk(chunk, count)
     work = torch.rand(count, dtype=torch.float64)
-    assign_greedy(torch.arange(count), work, traffic, 2, float(work.sum() / 2), 0.1, True)
+    supergraph.assign_greedy(
+        torch.arange(count), work, traffic, 2, float(work.sum() / 2), 0.1, True
+    )
     load = torch.ones(graph.num_vertices, dtype=torch.int64)
     counts = ExchangeCounts(2, 4, 1, 2)
     nets = hypergraph_of(graph, counts, load)
@@ -439,19 +410,20 @@ def encoded_ages(n: int) -> None:
 
 @scenario
 def temporal_samples(n: int) -> None:
+    sample_hops = temporal_sample.sample_hops
     src, dst, t = stream(n)
     store = TemporalStore(n, undirected=True, policy=BlockPolicy("fixed", 3))
     store.insert(src, dst, t)
     roots, when = ids(3, n, n), torch.full((n,), float(t[-1]), dtype=torch.float64)
     places = 3 * torch.arange(n)
     sample_hops(store, roots, when, [2, 3], policy="uniform", positions=places)
-    sample_between(store, roots, when - 5, when, fanout=2)
+    temporal_sample.sample_between(store, roots, when - 5, when, fanout=2)
     sample_hops(store, roots, when, [2], policy="uniform", replace=True, search="linear")
     length = float(t[-1]) / 3
     sample_hops(store, roots, when, [3], window=length, snapshots=2, grouped=False)
     sample_hops(store, roots, when, [2, 2], window=length, prop_time=True)
-    random_walks(store, roots, when, 2)
-    count_walk(store, roots, when - 5, when)
+    temporal_sample.random_walks(store, roots, when, 2)
+    temporal_sample.count_walk(store, roots, when - 5, when)
     rows = build_tcsr(n, src, dst, t, undirected=True)
     sample_tcsr_hops(rows, roots, when, [2, 2], policy="uniform", positions=places)
     sample_tcsr_hops(rows, roots, when, [2], window=5.0)
@@ -503,20 +475,20 @@ def weighted_draws(n: int) -> None:
 @scenario
 def edge_samples(n: int) -> None:
     src, dst, t = stream(n)
-    table = EdgeTable.build(src, dst, t, n)
-    both = EdgeTable.build(src, dst, t, n, True)
+    table = edge_sampling.EdgeTable.build(src, dst, t, n)
+    both = edge_sampling.EdgeTable.build(src, dst, t, n, True)
     for rounding in ("nearest", "random"):
-        keep_share(table, 0.5, rounding=rounding)
+        edge_sampling.keep_share(table, 0.5, rounding=rounding)
     roots = ids(4, n, 12)
     before = torch.full((12,), float(t[-1]), dtype=torch.float64)
     weights = torch.rand(len(src), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    sample_nodewise(both, roots, [2, 2], before=before)
-    sample_nodewise(both, roots, weights=weights)
-    sample_layerwise(both, roots, [4, 4], batch=4, items="vertices")
-    sample_layerwise(both, roots, weights="degree")
-    sets = sample_subgraph(both, 8, 16, count=2, induced=False)
-    sample_subgraph(both, 8, 16, count=2, replacement=True, rebuild="rest")
-    induced_edges(both, sets.offsets, sets.vertices)
+    edge_sampling.sample_nodewise(both, roots, [2, 2], before=before)
+    edge_sampling.sample_nodewise(both, roots, weights=weights)
+    edge_sampling.sample_layerwise(both, roots, [4, 4], batch=4, items="vertices")
+    edge_sampling.sample_layerwise(both, roots, weights="degree")
+    sets = edge_sampling.sample_subgraph(both, 8, 16, count=2, induced=False)
+    edge_sampling.sample_subgraph(both, 8, 16, count=2, replacement=True, rebuild="rest")
+    edge_sampling.induced_edges(both, sets.offsets, sets.vertices)
 
 
 @scenario
