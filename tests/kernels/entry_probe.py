@@ -175,7 +175,7 @@ class Probe:
 
 
 def attempt(call: Call, trials: list[Trial]) -> Iterator[str]:
-    """Outcome after outcome, until something was taken that may have changed an object."""
+    """Outcome after outcome; what is taken may change the object that the next trials meet."""
 
     def right(after: bool) -> list[Any]:
         return [
@@ -199,8 +199,6 @@ def attempt(call: Call, trials: list[Trial]) -> Iterator[str]:
             yield f"raised {type(error).__name__}: {error}"
         else:
             yield "taken"
-            if call.owner is not None:
-                return
             sides[after] = right(after)
 
 

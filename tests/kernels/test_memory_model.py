@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from csr_cases import csr_of, random_csr, snapshot_groups
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_checks import refuses
 
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import SlicedCsr, slice_csr
 from dgbench.kernels_cuda.variants import memory_model as model
 from dgbench.kernels_cuda.variants.memory_model import LoadCounts
-from dgbench.runtime.errors import InvalidInputError
 
 
 class Simulator:
@@ -63,44 +62,21 @@ def simulate_gespmm_adjacency(csr, weighted: bool) -> LoadCounts:
     return warp.counts
 
 
-def test_rows_by_hand():
+def test_rows_and_lanes_by_hand():
     assert [model.row_transactions(d) for d in (1, 2, 8, 9, 64)] == [1, 1, 1, 2, 8]
     assert [model.row_requests(d) for d in (1, 32, 33, 64)] == [1, 1, 2, 2]
     assert [model.row_requests(128, v) for v in (1, 2, 4)] == [4, 2, 1]
-    assert [model.vector_width(d) for d in (2, 32, 33, 48, 64, 66, 96, 128)] == [
-        1,
-        1,
-        1,
-        2,
-        2,
-        2,
-        4,
-        4,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("d", "alone", "together"),
-    [
+    assert [model.vector_width(d) for d in (2, 32, 33, 48, 66, 96)] == [1, 1, 1, 2, 2, 4]
+    for d, alone, together in (
         (2, 0.0625, 0.25),
-        (4, 0.125, 0.5),
         (6, 0.1875, 0.75),
-        (8, 0.25, 1.0),
-        (12, 0.375, 0.75),
-        (16, 0.5, 1.0),
         (24, 0.75, 0.75),
-        (32, 1.0, 1.0),
         (48, 0.75, 0.75),
-    ],
-)
-def test_lane_occupancy(d, alone, together):
-    assert model.lane_occupancy(d, coalesce=False) == alone
-    assert model.lane_occupancy(d) == together
-
-
-def test_the_examples_of_the_closed_formulas():
-    assert model.dense_side_counts(2 * 10, 2).transactions == 20
-    assert model.dense_side_counts(4, 16) == LoadCounts(4, 8)
+    ):
+        assert model.lane_occupancy(d, coalesce=False) == alone
+        assert model.lane_occupancy(d) == together
+    refuses(model.row_requests, {"d": 4, "vector": 4}, ("vector", 3))
+    refuses(model.lane_occupancy, {"d": 4}, ("d", 0))
 
 
 def test_gespmm_by_hand():
@@ -167,10 +143,3 @@ def test_work_and_imbalance():
     empty = slice_csr(csr_of([[], []], 1))
     assert model.imbalance(model.slice_work(empty, 2)) == 1.0
     assert model.sliced_loads(empty, 2) == LoadCounts(0, 0)
-
-
-def test_refusals():
-    with pytest.raises(InvalidInputError, match="vector is 3"):
-        model.row_requests(4, 3)
-    with pytest.raises(InvalidInputError, match="d is 0"):
-        model.lane_occupancy(0)
