@@ -9,7 +9,6 @@ point, and a test finds those without.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -52,15 +51,6 @@ from dgbench.systems.dgc.refinement import hypergraph_of
 from dgbench.systems.dgc.supergraph import ExchangeCounts
 from dgbench.systems.gnnflow.plain_cache import ListedCache
 from dgbench.systems.pipad import wire
-
-Scenario = Callable[[int], Any]
-SCENARIOS: Final[dict[str, Scenario]] = {}
-
-
-def scenario(function: Scenario) -> Scenario:
-    """Registers a scenario under its name."""
-    SCENARIOS[function.__name__] = function
-    return function
 
 
 def normal(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -119,8 +109,7 @@ def both_ways(out: Tensor | tuple[Tensor, ...]) -> None:
     sum(x.double().square().sum() for x in parts).backward()
 
 
-@scenario
-def products(n: int) -> None:
+def run_products(n: int) -> None:
     for dtype in (torch.float32, torch.float64):
         csr, x = matrix(n, values=dtype == torch.float32), normal(1, n, 5, dtype=dtype)
         scale = torch.rand(n, dtype=dtype)
@@ -129,15 +118,13 @@ def products(n: int) -> None:
     degrees(matrix(n, values=True))
 
 
-@scenario
-def products_again(n: int) -> None:
+def run_products_again(n: int) -> None:
     csr, x, scale = matrix(n, values=True), normal(1, n, 5).detach(), torch.rand(n)
     for _ in range(4):
         spmm(csr, x, scale, scale, True)
 
 
-@scenario
-def parts_in_one_call(n: int) -> None:
+def run_parts_in_one_call(n: int) -> None:
     for values in (False, True):
         parts = PartTopology.build(sequence(n, values=values))
         for _ in range(2):
@@ -147,16 +134,14 @@ def parts_in_one_call(n: int) -> None:
                 both_ways(aggregate_parts_scatter(parts, x, scale, scale, True))
 
 
-@scenario
-def switches(_: int) -> None:
+def run_switches(_: int) -> None:
     _cpu.aggregate_registers("")
     _cpu.aggregate_ahead(-1)
     _cpu.build_info()
     _cpu.scan_record_size(4, 7, 3, 5, 3, 4)
 
 
-@scenario
-def topologies(n: int) -> None:
+def run_topologies(n: int) -> None:
     for values in (False, True):
         csrs = sequence(n, values=values)
         for granularity in ("edge", "slice"):
@@ -169,8 +154,7 @@ def topologies(n: int) -> None:
         transpose(csrs[0])
 
 
-@scenario
-def sliced_products(n: int) -> None:
+def run_sliced_products(n: int) -> None:
     for values in (False, True):
         sliced = slice_csr(matrix(n, values=values), 3)
         for width in (1, 8):
@@ -184,13 +168,11 @@ def sliced_products(n: int) -> None:
     variants.scatter_parts_sliced(parts, cube)
 
 
-@scenario
-def item_times(n: int) -> None:
+def run_item_times(n: int) -> None:
     time_items(matrix(n), normal(4, n, 8), repeats=1).actual(3)
 
 
-@scenario
-def differences(n: int) -> None:
+def run_differences(n: int) -> None:
     one, other, _ = sequence(n)
     for index in ("int64", "int32"):
         made = encode(one, other, index=index, values=False, fallback=False)
@@ -200,8 +182,7 @@ def differences(n: int) -> None:
     count_changes(one, other)
 
 
-@scenario
-def snapshots_of_events(n: int) -> None:
+def run_snapshots_of_events(n: int) -> None:
     src, dst, t = stream(n)
     bins = (t * 4 / (t[-1] + 1)).long()
     edge_snapshots(src, dst, bins, 4, n, edge_life=2)
@@ -213,8 +194,7 @@ def scan_inputs(n: int, gates: int, dtype: torch.dtype) -> list[Tensor]:
     return [normal(i, *shape, dtype=dtype) for i, shape in enumerate(shapes)]
 
 
-@scenario
-def scans(n: int) -> None:
+def run_scans(n: int) -> None:
     for dtype in (torch.float32, torch.float64):
         start = [normal(9, n, 5, dtype=dtype) for _ in range(2)]
         both_ways(scan.gru_scan(*scan_inputs(n, 3, dtype), start[0], all_steps=True))
@@ -223,8 +203,7 @@ def scans(n: int) -> None:
         both_ways(scan.lstm_scan(*scan_inputs(n, 4, dtype), recompute=True))
 
 
-@scenario
-def packed_scans(n: int) -> None:
+def run_packed_scans(n: int) -> None:
     begins = torch.full((4, n), scan.CONTINUES, dtype=torch.int32)
     begins[0], begins[2, ::2] = torch.arange(n), scan.FROM_ZERO
     for dtype in (torch.float32, torch.float64):
@@ -233,8 +212,7 @@ def packed_scans(n: int) -> None:
         both_ways(scan.packed_lstm_scan(*scan_inputs(n, 4, dtype), begins, *starts))
 
 
-@scenario
-def layers(n: int) -> None:
+def run_layers(n: int) -> None:
     for dtype in (torch.float32, torch.float64):
         weights = [
             normal(i, *shape, dtype=dtype) for i, shape in enumerate([(12, 4)] * 2 + [(12,)] * 2)
@@ -255,8 +233,7 @@ def layers(n: int) -> None:
         both_ways(scan.time_lstm_gates(*gates, fade))
 
 
-@scenario
-def whole_steps(n: int) -> None:
+def run_whole_steps(n: int) -> None:
     features, hidden, frame = 3, 4, 3
     sizes = {steps.tgcn_model_step: 161, steps.evolvegcn_step: 273, steps.mpnn_lstm_step: 450}
     csr, part = matrix(n), [matrix(n, seed) for seed in (1, 2)]
@@ -281,8 +258,7 @@ def whole_steps(n: int) -> None:
                 step(flat, *given, last, hidden, adam=adam, output=output)
 
 
-@scenario
-def attention(n: int) -> None:
+def run_attention(n: int) -> None:
     csr = matrix(n)
     shown = normal(1, n, 2, 4), normal(2, n, 2), normal(3, n, 2)
     both_ways(attend_rows(csr.indptr, csr.indices, *shown))
@@ -293,8 +269,7 @@ def attention(n: int) -> None:
     both_ways(packed_attention(*asked, sequence, heads=2, causal=True))
 
 
-@scenario
-def interactions(n: int) -> None:
+def run_interactions(n: int) -> None:
     src, dst, t = stream(n)
     for dtype in (torch.float32, torch.float64):
         left, right = normal(1, n, 6, dtype=dtype), normal(2, n, 6, dtype=dtype)
@@ -306,16 +281,14 @@ def interactions(n: int) -> None:
     t_batches(src, dst, ids(5, n, len(src)), n, t)
 
 
-@scenario
-def labels(n: int) -> None:
+def run_labels(n: int) -> None:
     csr = matrix(n)
     weight = ids(1, 5, csr.nnz, dtype=torch.int32) + 1
     propagate_labels(csr, weight, torch.ones(n, dtype=torch.int32), cap=8, sweeps=2)
     propagate_labels(csr, cap=8, sweeps=2, active_only=True)
 
 
-@scenario
-def supergraphs(n: int) -> None:
+def run_supergraphs(n: int) -> None:
     csrs = sequence(n)
     graph = supergraph.build_supergraph(csrs, presence="edges")
     supergraph.build_supergraph(csrs, presence="tail", per_length=True)
@@ -342,8 +315,7 @@ def supergraphs(n: int) -> None:
     fuse_units(reads, memory=torch.ones(4, dtype=torch.float64), limit=3.0)
 
 
-@scenario
-def stores(n: int) -> None:
+def run_stores(n: int) -> None:
     src, dst, t = stream(n)
     for layout in ("packed", "compact", "wide"):
         store = TemporalStore(
@@ -370,8 +342,7 @@ def stores(n: int) -> None:
         grown.insert(src[part], dst[part], t[part])
 
 
-@scenario
-def shared_stores(n: int) -> None:
+def run_shared_stores(n: int) -> None:
     if not hasattr(os, "memfd_create"):  # no memory to share by files
         return
     src, dst, t = stream(n)
@@ -388,8 +359,7 @@ def shared_stores(n: int) -> None:
 SHELF: Final = ("vertices", "counts", "sizes", "capacity", "records")
 
 
-@scenario
-def temporal_neighbours(n: int) -> None:
+def run_temporal_neighbours(n: int) -> None:
     offsets, edge_times = torch.arange(n + 1) * 2, torch.rand(2 * n).double()
     times = 1 + torch.rand(n).double()
     for edge_dim, time_dim in ((2, 4), (0, 0)):
@@ -401,15 +371,13 @@ def temporal_neighbours(n: int) -> None:
         )
 
 
-@scenario
-def encoded_ages(n: int) -> None:
+def run_encoded_ages(n: int) -> None:
     ages = torch.rand(4 * n).double()
     for dtype in (torch.float32, torch.float64):
         both_ways(encode_ages(ages, normal(1, 5, 1, dtype=dtype), normal(2, 5, dtype=dtype)))
 
 
-@scenario
-def temporal_samples(n: int) -> None:
+def run_temporal_samples(n: int) -> None:
     sample_hops = temporal_sample.sample_hops
     src, dst, t = stream(n)
     store = TemporalStore(n, undirected=True, policy=BlockPolicy("fixed", 3))
@@ -429,8 +397,7 @@ def temporal_samples(n: int) -> None:
     sample_tcsr_hops(rows, roots, when, [2], window=5.0)
 
 
-@scenario
-def caches(n: int) -> None:
+def run_caches(n: int) -> None:
     table = torch.arange(n * 3, dtype=torch.float32).view(n, 3)
     for index in ("dense", "hash"):
         for policy in ("lru", "lfu", "fifo"):
@@ -448,8 +415,7 @@ def caches(n: int) -> None:
     plain.fetch(ids(1, n, n))
 
 
-@scenario
-def trees(n: int) -> None:
+def run_trees(n: int) -> None:
     for dtype in (torch.float64, torch.int64):
         tree = SegmentTree(ids(1, 9, n).to(dtype) + 1)
         assert tree.total > 0
@@ -462,8 +428,7 @@ def trees(n: int) -> None:
         tree.draw(4, seed=1, remove=True)
 
 
-@scenario
-def weighted_draws(n: int) -> None:
+def run_weighted_draws(n: int) -> None:
     for dtype in (torch.float64, torch.int64, torch.float32):
         weights = (ids(2, 9, n) + 1).to(dtype)
         for method in weighted.METHODS:
@@ -472,8 +437,7 @@ def weighted_draws(n: int) -> None:
         weighted.time_draws(weights, method="sis", seconds=0.0)
 
 
-@scenario
-def edge_samples(n: int) -> None:
+def run_edge_samples(n: int) -> None:
     src, dst, t = stream(n)
     table = edge_sampling.EdgeTable.build(src, dst, t, n)
     both = edge_sampling.EdgeTable.build(src, dst, t, n, True)
@@ -491,8 +455,7 @@ def edge_samples(n: int) -> None:
     edge_sampling.induced_edges(both, sets.offsets, sets.vertices)
 
 
-@scenario
-def ranks(n: int) -> None:
+def run_ranks(n: int) -> None:
     column = ids(1, 9, 4 * n)
     skip = (column + 1) % 9
     for dtype in (torch.float32, torch.float64):
@@ -501,8 +464,7 @@ def ranks(n: int) -> None:
         rank_columns(scores, column, torch.arange(4 * n + 1), skip)
 
 
-@scenario
-def grids(n: int) -> None:
+def run_grids(n: int) -> None:
     src, dst, _ = stream(n)
     intervals = torch.tensor([0, n, 4 * n])
     bounds = torch.tensor([0, n // 3, n])
@@ -515,8 +477,7 @@ def grids(n: int) -> None:
     assert int(counts.sum()) == len(src)
 
 
-@scenario
-def twin_streams(n: int) -> None:
+def run_twin_streams(n: int) -> None:
     spec = twins.RankCopySpec(
         events=4 * n, num_src=n, num_dst=n, repeat=0.3, mem_src=0.2, mem_dst=0.2, reach_pair=5,
         reach_src=5, reach_dst=5, blocks=2, mixing=0.5,
@@ -531,8 +492,7 @@ def twin_streams(n: int) -> None:
     twins.exact_exp2(u)
 
 
-@scenario
-def copies(n: int) -> None:
+def run_copies(n: int) -> None:
     thread = _cpu.CopyThread()
     source, target = torch.arange(n), torch.empty(n, dtype=torch.int64)
     thread.hold()
@@ -544,7 +504,9 @@ def copies(n: int) -> None:
     assert not thread.running
 
 
-@scenario
-def lines(n: int) -> None:
+def run_lines(n: int) -> None:
     table = ids(1, 99, 8 * n)
     _cpu.read_lines(table, torch.arange(n), torch.get_num_threads())
+
+
+SCENARIOS: Final = {n.removeprefix("run_"): f for n, f in vars().items() if n.startswith("run_")}

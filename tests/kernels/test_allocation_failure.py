@@ -25,8 +25,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 import torch
-from entry_calls import Call, arrays_of, entry_points, seen
-from entry_probe import HELD, NOT_IN_A_FORK, in_fork
+from entry_calls import HELD, NOT_IN_A_FORK, Call, arrays_of, entry_points, in_fork, seen
 from entry_scenarios import SCENARIOS
 
 from dgbench.kernels_cuda.aggregate import spmm

@@ -66,15 +66,12 @@ def both_rows(matrix, floats: list[Tensor], grad: Tensor, slope: float = 0.2) ->
 
 
 @given(
-    rows=st.integers(0, 40),
-    others=st.integers(0, 20),
-    degree=st.sampled_from([0.0, 0.3, 2.0, 12.0, 90.0]),
-    heads=st.integers(1, 5),
+    rows=st.integers(0, 40), others=st.integers(0, 20),
+    degree=st.sampled_from([0.0, 0.3, 2.0, 12.0, 90.0]), heads=st.integers(1, 5),
     width=st.sampled_from([1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 40, 64, 70, 130]),
-    slope=st.sampled_from([0.2, 0.0, 1.0, -0.5]),
-    scale=st.sampled_from([1.0, 0.0, 30.0]),
+    slope=st.sampled_from([0.2, 0.0, 1.0, -0.5]), scale=st.sampled_from([1.0, 0.0, 30.0]),
     seed=st.integers(0, 2**20),
-)
+)  # fmt: skip
 @settings(max_examples=60, deadline=None)
 def test_rows_equal_plain_torch(rows, others, degree, heads, width, slope, scale, seed):
     columns = rows + others
@@ -163,17 +160,12 @@ def both_packed(steps: list[Tensor], grad: Tensor, sequence: Tensor | None, **op
 
 
 @given(
-    steps=st.sampled_from([1, 2, 5, 16, 17, 40, 130]),
-    rows=st.integers(1, 6),
-    longest=st.sampled_from([1, 3, 16, 200]),
-    gaps=st.booleans(),
-    heads=st.integers(1, 4),
-    width=st.sampled_from([1, 3, 8, 16, 21, 32]),
-    causal=st.booleans(),
-    chosen=st.sampled_from([None, 0.0, 0.4, 1.0]),
-    scale=st.sampled_from([1.0, 0.0, 20.0]),
+    steps=st.sampled_from([1, 2, 5, 16, 17, 40, 130]), rows=st.integers(1, 6),
+    longest=st.sampled_from([1, 3, 16, 200]), gaps=st.booleans(), heads=st.integers(1, 4),
+    width=st.sampled_from([1, 3, 8, 16, 21, 32]), causal=st.booleans(),
+    chosen=st.sampled_from([None, 0.0, 0.4, 1.0]), scale=st.sampled_from([1.0, 0.0, 20.0]),
     seed=st.integers(0, 2**20),
-)
+)  # fmt: skip
 @settings(max_examples=60, deadline=None)
 def test_steps_equal_plain_torch(
     steps, rows, longest, gaps, heads, width, causal, chosen, scale, seed
@@ -209,18 +201,6 @@ def test_nothing_leaks_between_the_sequences_of_a_row():
     large = torch.tensor([[[1e20]], [[-1e20]], [[0.0]]])
     out = attention.packed_attention(large, large, torch.tensor([[[1.0]], [[2.0]], [[6.0]]]))
     assert out.flatten().tolist() == [1.0, 2.0, 3.0]
-
-
-def test_spans_count_the_work():
-    sequence = torch.tensor([[5, 5, 5, 9, -1, 7]]).t().expand(6, 2).contiguous()
-    own = torch.tensor([[1, 0, 1, 0, 1, 1]]).bool().t().expand(6, 2).contiguous()
-    spans = attention.spans_of(sequence, own, (6, 2), sequence.device)
-    one_row = [[0, 3], [3, 1], [5, 1]]
-    assert spans.sequence.tolist() == [[row, *span] for row in range(2) for span in one_row]
-    assert (spans.longest, spans.complete, spans.pairs) == (3, False, 2 * (3 * 2 + 1))
-    own[0] = False  # written to: worked out again
-    assert attention.spans_of(sequence, own, (6, 2), sequence.device).pairs == 2 * (3 + 1)
-    assert attention.spans_of(sequence, None, (6, 2), sequence.device).pairs == 2 * (9 + 1 + 1)
 
 
 def test_wrong_steps_are_named():
@@ -298,12 +278,10 @@ def compare(given: Given, tolerance: float = 2e-6) -> list[Tensor]:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    counts=st.lists(st.integers(0, 6), min_size=1, max_size=40),
-    heads=st.integers(1, 5),
-    nodes=st.integers(0, 40),
-    edges=st.sampled_from((0, 1, 16, 35)),
+    counts=st.lists(st.integers(0, 6), min_size=1, max_size=40), heads=st.integers(1, 5),
+    nodes=st.integers(0, 40), edges=st.sampled_from((0, 1, 16, 35)),
     time=st.sampled_from((0, 1, 8, 16, 37)),
-)
+)  # fmt: skip
 def test_neighbours_equal_a_loop(counts, heads, nodes, edges, time) -> None:
     if nodes + edges + time:
         compare(problem(counts, heads, nodes, edges, time))

@@ -68,12 +68,10 @@ def test_sets_bytes_and_the_way_back(group, index):
 
 @settings(deadline=None, max_examples=25)
 @given(
-    seed=st.integers(0, 999),
-    rows=st.sampled_from([1, 3, 17, 40]),
-    cols=st.sampled_from([1, 15, 16, 17, 33, 200]),
-    keep=st.sampled_from([0.0, 0.5, 0.9, 0.99]),
+    seed=st.integers(0, 999), rows=st.sampled_from([1, 3, 17, 40]),
+    cols=st.sampled_from([1, 15, 16, 17, 33, 200]), keep=st.sampled_from([0.0, 0.5, 0.9, 0.99]),
     index=st.sampled_from(INDEX),
-)
+)  # fmt: skip
 def test_rows_of_every_length(seed, rows, cols, keep, index):
     generator = np.random.default_rng(seed)
     density = generator.random((rows, 1))  # rows from empty to full, so all paths meet in a matrix

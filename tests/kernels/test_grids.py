@@ -52,12 +52,9 @@ def plain(src: Tensor, dst: Tensor, intervals: Tensor, bounds: Tensor) -> tuple[
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 10**6),
-    vertices=st.integers(1, 20),
-    edges=st.integers(0, 60),
-    steps=st.integers(1, 5),
-    parts=st.integers(1, 5),
-)
+    seed=st.integers(0, 10**6), vertices=st.integers(1, 20), edges=st.integers(0, 60),
+    steps=st.integers(1, 5), parts=st.integers(1, 5),
+)  # fmt: skip
 def test_it_is_the_stable_sort(seed, vertices, edges, steps, parts) -> None:
     src, dst, intervals, bounds = case(seed, vertices, edges, steps, parts)
     order, counts = plain(src, dst, intervals, bounds)

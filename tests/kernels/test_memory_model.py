@@ -79,36 +79,10 @@ def test_rows_and_lanes_by_hand():
     refuses(model.lane_occupancy, {"d": 4}, ("d", 0))
 
 
-def test_gespmm_by_hand():
-    """Rows of 0, 33 and 2 entries, weighted, D = 2.
-
-    Pointers 3 x 2. Pieces of 32, 1 and 2 words at 0, 32 and 33: sectors 4, 1, 1; twice for values.
-    """
-    csr = csr_of([[], list(range(33)), [0, 1]], 40)
-    assert model.gespmm_adjacency(csr, 2) == LoadCounts(6 + 2 * 3, 6 + 2 * 6)
-    assert model.gespmm_adjacency(csr, 2, weighted=False) == LoadCounts(6 + 3, 6 + 6)
-    assert model.gespmm_adjacency(csr, 48) == LoadCounts(2 * 12, 2 * 18)  # two tiles of 32
-    assert model.gespmm_adjacency(csr, 128) == LoadCounts(2 * 12, 2 * 18)  # two tiles of 64
-    assert model.gespmm_loads(csr, 2) == LoadCounts(12 + 35, 18 + 35)
-
-
-def test_sliced_by_hand():
-    """Four rows of one entry at d = 2: one warp of four slices."""
-    sliced = slice_csr(csr_of([[0], [1], [2], [3]], 4))
-    # begins, ends, rows and the four staged columns are one run of words each
-    assert model.sliced_adjacency(sliced, 2) == LoadCounts(4, 4)
-    assert model.sliced_dense(sliced, 2) == LoadCounts(1, 4)
-    # alone, each slice pays its own requests
-    assert model.sliced_adjacency(sliced, 2, coalesce=False) == LoadCounts(16, 16)
-    assert model.sliced_dense(sliced, 2, coalesce=False) == LoadCounts(4, 4)
-
-
 @given(
-    seed=st.integers(0, 999),
-    density=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
-    d=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 31, 32, 64]),
-    coalesce=st.booleans(),
-)
+    seed=st.integers(0, 999), density=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
+    d=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 31, 32, 64]), coalesce=st.booleans(),
+)  # fmt: skip
 def test_adjacency_loads_equal_the_simulated_warps(seed, density, d, coalesce):
     csr = random_csr(seed, 9, 100, density)
     sliced = slice_csr(csr)

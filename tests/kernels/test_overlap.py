@@ -148,12 +148,10 @@ def same(one: Csr, other: Csr) -> None:
 
 
 @given(
-    group=sequences(),
-    granularity=st.sampled_from(["edge", "slice"]),
-    cap=st.sampled_from([1, 3, 8, 16, 32, 64]),
-    window=st.integers(1, 12),
+    group=sequences(), granularity=st.sampled_from(["edge", "slice"]),
+    cap=st.sampled_from([1, 3, 8, 16, 32, 64]), window=st.integers(1, 12),
     threads=st.integers(1, 3),
-)
+)  # fmt: skip
 def test_every_group_is_what_a_build_makes(group, granularity, cap, window, threads):
     trace = trace_edges(group, window, granularity, cap, threads=threads)
     sizes = [size for size in (1, 2, 3, 4, 8, 11) if size <= min(window, len(group))]

@@ -57,13 +57,10 @@ def features(seed: int, *shape: int) -> torch.Tensor:
 
 
 @given(
-    seed=st.integers(0, 999),
-    rows=st.integers(0, 12),
-    cols=st.integers(1, 150),
+    seed=st.integers(0, 999), rows=st.integers(0, 12), cols=st.integers(1, 150),
     density=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
-    cap=st.sampled_from([1, 2, 7, 8, 16, 32, 64, 1000]),
-    weighted=st.booleans(),
-)
+    cap=st.sampled_from([1, 2, 7, 8, 16, 32, 64, 1000]), weighted=st.booleans(),
+)  # fmt: skip
 def test_slices_equal_the_loop_and_come_back(seed, rows, cols, density, cap, weighted):
     csr = random_csr(seed, rows, cols, density, weighted=weighted)
     sliced = slice_csr(csr, cap)
@@ -104,15 +101,11 @@ def test_wrong_matrices_and_caps_are_named():
 
 
 @given(
-    seed=st.integers(0, 999),
-    density=st.sampled_from([0.0, 0.05, 0.4, 1.0]),
+    seed=st.integers(0, 999), density=st.sampled_from([0.0, 0.05, 0.4, 1.0]),
     d=st.sampled_from([1, 2, 3, 4, 6, 8, 9, 12, 16, 24, 31, 32, 33, 48, 64, 66, 128, 132]),
-    cap=st.sampled_from([1, 8, 16, 32, 64]),
-    weighted=st.booleans(),
-    coalesce=st.booleans(),
-    vector=st.booleans(),
-    lanes=st.booleans(),
-)
+    cap=st.sampled_from([1, 8, 16, 32, 64]), weighted=st.booleans(), coalesce=st.booleans(),
+    vector=st.booleans(), lanes=st.booleans(),
+)  # fmt: skip
 def test_products_equal_dense_ones(seed, density, d, cap, weighted, coalesce, vector, lanes):
     csr = random_csr(seed, 7, 90, density, weighted=weighted)
     sliced, matrix = slice_csr(csr, cap), dense(csr)
@@ -125,11 +118,9 @@ def test_products_equal_dense_ones(seed, density, d, cap, weighted, coalesce, ve
 
 
 @given(
-    seed=st.integers(0, 99),
-    snapshots=st.sampled_from([1, 2, 3, 5, 8]),
-    width=st.sampled_from([1, 2, 3, 8, 12, 33]),
-    scattered=st.booleans(),
-)
+    seed=st.integers(0, 99), snapshots=st.sampled_from([1, 2, 3, 5, 8]),
+    width=st.sampled_from([1, 2, 3, 8, 12, 33]), scattered=st.booleans(),
+)  # fmt: skip
 def test_lanes_and_registers_add_the_same(seed, snapshots, width, scattered):
     """With weights of an entry for each snapshot, as an overlap has them."""
     csr = random_csr(seed, 40, 40, 0.2, weighted=True)
@@ -155,10 +146,8 @@ def test_adds_to_a_column_block_and_leaves_the_rest():
 
 
 @given(
-    group=snapshot_groups(),
-    width=st.sampled_from([1, 2, 6, 16]),
-    cap=st.sampled_from([8, 32]),
-)
+    group=snapshot_groups(), width=st.sampled_from([1, 2, 6, 16]), cap=st.sampled_from([8, 32]),
+)  # fmt: skip
 def test_a_partition_equals_its_snapshots_one_by_one(group, width, cap):
     parts = PartTopology.build(group)
     count, rows, columns = len(group), group[0].num_rows, group[0].num_cols
@@ -259,12 +248,9 @@ def test_balance_of_nothing_and_nonsense():
 
 @settings(deadline=None, max_examples=40)
 @given(
-    seed=st.integers(0, 99),
-    rows=st.integers(1, 30),
-    density=st.sampled_from([0.0, 0.1, 0.9]),
-    d=st.integers(1, 9),
-    cap=st.sampled_from([1, 3, 32]),
-)
+    seed=st.integers(0, 99), rows=st.integers(1, 30), density=st.sampled_from([0.0, 0.1, 0.9]),
+    d=st.integers(1, 9), cap=st.sampled_from([1, 3, 32]),
+)  # fmt: skip
 def test_work_items_add_up_to_the_product(seed, rows, density, d, cap) -> None:
     csr = random_csr(seed, rows, 70, density)
     x, sliced = features(seed, 70, d), slice_csr(csr, cap)

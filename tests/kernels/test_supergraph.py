@@ -66,12 +66,9 @@ def sequences(draw: st.DrawFn) -> list[Csr]:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    csrs=sequences(),
-    presence=st.sampled_from(PRESENCE),
-    per_length=st.booleans(),
-    spatial=st.integers(0, 3),
-    threads=st.sampled_from([1, 2]),
-)
+    csrs=sequences(), presence=st.sampled_from(PRESENCE), per_length=st.booleans(),
+    spatial=st.integers(0, 3), threads=st.sampled_from([1, 2]),
+)  # fmt: skip
 def test_vertices_edges_and_weights(csrs, presence, per_length, spatial, threads):
     present, weight = slow(csrs, spatial, 5, per_length, presence)
     graph = build_supergraph(

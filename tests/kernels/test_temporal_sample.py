@@ -86,19 +86,12 @@ def roots(vertices: int, count: int, span: int, seed: int = 1) -> tuple[Tensor, 
 @given(
     seed=st.integers(0, 2**64 - 1),
     shape=st.tuples(st.integers(1, 20), st.integers(0, 200), st.integers(1, 40)),
-    policy=st.sampled_from(POLICIES),
-    layout=st.sampled_from(("packed", "compact", "wide")),
-    undirected=st.booleans(),
-    fanout=st.integers(1, 12),
-    uniform=st.booleans(),
-    window=st.one_of(st.none(), st.integers(0, 30)),
-    closed=st.booleans(),
-    replace=st.booleans(),
-    search=st.sampled_from(("binary", "linear")),
-    grouped=st.booleans(),
-    shifted=st.booleans(),
+    policy=st.sampled_from(POLICIES), layout=st.sampled_from(("packed", "compact", "wide")),
+    undirected=st.booleans(), fanout=st.integers(1, 12), uniform=st.booleans(),
+    window=st.one_of(st.none(), st.integers(0, 30)), closed=st.booleans(), replace=st.booleans(),
+    search=st.sampled_from(("binary", "linear")), grouped=st.booleans(), shifted=st.booleans(),
     threads=st.integers(1, 2),
-)
+)  # fmt: skip
 def test_every_sample_is_the_oracles(
     seed, shape, policy, layout, undirected, fanout, uniform, window, closed, replace, search,
     grouped, shifted, threads,
@@ -223,18 +216,12 @@ def all_same(sampled: list[list[Sample]], expected: list[list[Sample]]) -> None:
 @given(
     seed=st.integers(0, 2**64 - 1),
     shape=st.tuples(st.integers(1, 12), st.integers(0, 150), st.integers(1, 30)),
-    layout=st.sampled_from(("packed", "compact", "wide")),
-    count=st.integers(0, 80),
+    layout=st.sampled_from(("packed", "compact", "wide")), count=st.integers(0, 80),
     fanouts=st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple),
-    policy=st.sampled_from(("recent", "uniform")),
-    snapshots=st.integers(1, 3),
-    window=st.one_of(st.none(), st.integers(0, 20).map(float)),
-    prop_time=st.booleans(),
-    closed=st.booleans(),
-    replace=st.booleans(),
-    shifted=st.booleans(),
-    threads=st.integers(1, 2),
-)
+    policy=st.sampled_from(("recent", "uniform")), snapshots=st.integers(1, 3),
+    window=st.one_of(st.none(), st.integers(0, 20).map(float)), prop_time=st.booleans(),
+    closed=st.booleans(), replace=st.booleans(), shifted=st.booleans(), threads=st.integers(1, 2),
+)  # fmt: skip
 def test_all_hops_and_snapshots_are_the_oracles(
     seed, shape, layout, count, fanouts, policy, snapshots, window, prop_time, closed, replace,
     shifted, threads,

@@ -71,14 +71,11 @@ edge_lists = st.lists(st.tuples(*[st.integers(0, 6)] * 2, st.integers(0, 9)), ma
 
 @settings(max_examples=150)
 @given(
-    edges=edge_lists,
-    cuts=st.lists(st.integers(0, 60), max_size=6),
-    name=st.sampled_from(POLICIES),
-    size=st.sampled_from([1, 2, 3, 5, 64]),
-    layout=st.sampled_from(["packed", "compact", "wide"]),
-    undirected=st.booleans(),
+    edges=edge_lists, cuts=st.lists(st.integers(0, 60), max_size=6),
+    name=st.sampled_from(POLICIES), size=st.sampled_from([1, 2, 3, 5, 64]),
+    layout=st.sampled_from(["packed", "compact", "wide"]), undirected=st.booleans(),
     late=st.sampled_from(["refuse", "sort"]),
-)
+)  # fmt: skip
 def test_records_are_those_of_sorted_lists(edges, cuts, name, size, layout, undirected, late):
     if late == "refuse":
         edges = sorted(edges, key=lambda edge: edge[2])
@@ -92,14 +89,6 @@ def test_records_are_those_of_sorted_lists(edges, cuts, name, size, layout, undi
     assert memory.blocks == int(store.list_lengths().sum())
     assert memory.slots >= memory.records
     assert store.num_events == len(edges)
-
-
-@pytest.mark.parametrize("late", ["refuse", "sort"])
-def test_one_insert_equals_many(late):
-    edges = random_edges(5000, 50)
-    whole = filled(edges, 50, [], undirected=True, late=late)
-    parts = filled(edges, 50, list(range(0, 5000, 37)), undirected=True, late=late)
-    assert contents(whole) == contents(parts)
 
 
 def blocks_of(policy: BlockPolicy, batches: list[int]) -> tuple[int, int]:
@@ -130,10 +119,9 @@ def blocks_of(policy: BlockPolicy, batches: list[int]) -> tuple[int, int]:
 
 @settings(max_examples=100)
 @given(
-    name=st.sampled_from(POLICIES),
-    size=st.integers(1, 40),
+    name=st.sampled_from(POLICIES), size=st.integers(1, 40),
     batches=st.lists(st.integers(0, 30), max_size=15),
-)
+)  # fmt: skip
 def test_blocks_follow_the_rule_of_the_policy(name, size, batches):
     policy = BlockPolicy(name, size)
     store = TemporalStore(2, policy=policy)
@@ -143,18 +131,6 @@ def test_blocks_follow_the_rule_of_the_policy(name, size, batches):
     memory = store.memory()
     assert (memory.blocks, memory.slots) == blocks_of(policy, batches)
     assert store.list_lengths().tolist() == [memory.blocks, 0]
-
-
-def test_a_vertex_gets_many_blocks_in_one_batch():
-    """Its fences need room for all of them at once."""
-    count = 300_000
-    store = TemporalStore(1, policy=BlockPolicy("fixed", 1))
-    zeros = torch.zeros(count, dtype=torch.int64)
-    store.insert(zeros[:3], zeros[:3], zeros[:3])
-    store.insert(zeros, zeros, zeros)
-    store.insert(zeros[:1], zeros[:1], zeros[:1] + 1)
-    assert store.list_lengths().tolist() == [count + 4]
-    assert torch.equal(store.neighbours(0)[1], torch.arange(count + 4))
 
 
 @pytest.mark.parametrize("undirected", [False, True])
@@ -336,12 +312,11 @@ def test_offload_takes_whole_old_blocks_only(tmp_path):
 @given(
     edges=st.lists(st.tuples(*[st.integers(0, 4)] * 2, st.integers(0, 20)), max_size=50),
     more=st.lists(st.tuples(*[st.integers(0, 4)] * 2, st.integers(0, 40)), max_size=20),
-    before=st.integers(0, 21),
-    size=st.integers(1, 12),
+    before=st.integers(0, 21), size=st.integers(1, 12),
     name=st.sampled_from(["adaptive", "grown"]),
     layout=st.sampled_from(["packed", "compact", "wide"]),
     kill=st.lists(st.integers(0, 49), max_size=8),
-)
+)  # fmt: skip
 def test_offload_insert_reload_is_as_if_nothing_had_left(
     tmp_path_factory, edges, more, before, size, name, layout, kill
 ):
@@ -388,22 +363,6 @@ def test_a_saved_store_comes_back_and_goes_on(tmp_path):
     assert eids(loaded, 3) == [5, 6]
     TemporalStore(0).save(tmp_path / "empty")
     assert TemporalStore.load(tmp_path / "empty").num_vertices == 0
-
-
-def test_every_change_of_the_pools_is_a_generation(tmp_path):
-    store = small()
-    seen = [store.handle.generation]
-    store.insert(*columns([(0, 4, 11)]))
-    store.add_vertices(1)
-    assert store.handle.generation == seen[0]
-    for change in (
-        lambda: store.offload(4.0, tmp_path / "old"),
-        lambda: store.offload(-1.0, tmp_path / "none"),
-        lambda: store.reload(tmp_path / "old"),
-    ):
-        change()
-        assert store.handle.generation not in seen
-        seen.append(store.handle.generation)
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path):

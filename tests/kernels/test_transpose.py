@@ -33,11 +33,9 @@ def same(a, b):
 
 @settings(max_examples=80, deadline=None)
 @given(
-    lengths=st.lists(st.integers(0, 6), max_size=12),
-    columns=st.integers(1, 9),
-    width=st.sampled_from([None, 1, 3]),
-    seed=st.integers(0, 99),
-)
+    lengths=st.lists(st.integers(0, 6), max_size=12), columns=st.integers(1, 9),
+    width=st.sampled_from([None, 1, 3]), seed=st.integers(0, 99),
+)  # fmt: skip
 def test_equals_a_stable_sort(lengths, columns, width, seed):
     """Also with duplicates, columns out of order and several values per entry."""
     g = torch.Generator().manual_seed(seed)
