@@ -7,9 +7,6 @@ nanobind writes, so that an operator that joins is seen without being listed.
 from __future__ import annotations
 
 import functools
-import os
-import resource
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,14 +17,9 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from dgbench.kernels_cuda import _cpu
-from dgbench.kernels_cuda.build_info import build_info
 
 LEFT_OUT: Final = object()
 """Stands for an argument that a caller did not give: None is not the default everywhere."""
-HELD: Final = frozenset({"EdgeSnapshots.fill.indptr"})
-"""Arrays that have to be the very ones of an earlier call, so no copies in guarded memory."""
-NOT_IN_A_FORK: Final = frozenset({"CopyThread.wait"})
-"""Entry points that need a thread that a fork does not have; tests/runtime tries them."""
 
 
 @dataclass(frozen=True)
@@ -159,32 +151,3 @@ def seen(watch: Callable[[Call], Any]) -> Iterator[None]:
     finally:
         for holder, key, value in reversed(undo):
             setattr(holder, key, value)
-
-
-def in_fork(outcomes: Any) -> list[str]:
-    """Collect an iterator's outcomes in a fork; the last one says so if the fork died."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        limit = 4 << 30
-        if not build_info()["cpu"]["sanitizer"]:  # which takes far more addresses than memory
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        try:
-            for outcome in outcomes():
-                os.write(writer, (outcome.replace("\n", " ") + "\n").encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as lines:
-        collected = lines.read().splitlines()
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        collected.append(
-            "hangs" if number == signal.SIGALRM else f"dies of {signal.strsignal(number)}"
-        )
-    return collected or ["ends without a word"]

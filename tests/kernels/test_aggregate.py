@@ -12,12 +12,7 @@ from kernel_checks import close, on_threads, refuses, same_bits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dgbench.kernels_cuda import _cpu
-from dgbench.kernels_cuda.aggregate import (
-    aggregate_parts,
-    aggregate_parts_scatter,
-    degrees,
-    spmm,
-)
+from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, degrees, spmm
 from dgbench.kernels_cuda.csr import Csr
 
 WIDTHS = [*range(1, 10), 12, 16, 17, 31, 33, 48, 64, 100, 128, 300]

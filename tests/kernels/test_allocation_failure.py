@@ -1,10 +1,8 @@
-"""Memory that runs out half way leaves every structure as it was, and a second try gives the rest.
+"""Memory that runs out half way ends nothing and leaves every structure as it was.
 
-Each allocation of a call fails in turn, the last of them never: what the call then gives must be
-what it gives where nothing ever failed. Run as a program, `python test_allocation_failure.py OUT
-THREADS`, with `failing_allocations.cpp` compiled and preloaded, this is the campaign itself: one
-thread tries each call in a fork, so that a call that ends the process ends its fork; several, which
-a fork does not have, try the functions that change no object where they stand.
+Run as a program, `python test_allocation_failure.py OUT THREADS`, with `failing_allocations.cpp`
+compiled and preloaded, this is the campaign itself: each allocation of a call fails in turn, the
+last of them never, and the scenarios go on with what the call gave then.
 """
 
 from __future__ import annotations
@@ -18,14 +16,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
 import torch
-from entry_calls import HELD, NOT_IN_A_FORK, Call, arrays_of, entry_points, in_fork, seen
+from entry_calls import Call, entry_points, seen
 from entry_scenarios import SCENARIOS
 
 from dgbench.kernels_cuda.aggregate import spmm
@@ -35,7 +32,6 @@ from dgbench.kernels_cuda.csr import Csr
 COMPILER: Final = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 FEW, MANY, HUB = 100, 6000, 40_000  # vertices: pools grow, loops are shared out, a row is cut
 MAX_ALLOCATIONS = 400  # of a call that fail in turn
-MEASURED: Final = frozenset({"weighted_time"})
 METHODS: Final = entry_points()  # as they are when nobody watches them
 SHIM = ctypes.CDLL(None)
 
@@ -68,68 +64,37 @@ def state_of(owner: Any) -> list[Any]:
     return []
 
 
-def result_of(call: Call, given: list[Any], answer: Any) -> str:
-    """A digest of all that a call gave: arrays, answer, and the state of its object."""
-    parts = answer if isinstance(answer, (tuple, list)) else [answer]
-    plain = [one for one in parts if isinstance(one, (int, float, dict))]
-    arrays = [*arrays_of(given), *(one for one in parts if isinstance(one, np.ndarray))]
-    return digest([*arrays, repr(plain), *state_of(call.owner)])
-
-
-def attempts(call: Call, begin: int = 0) -> Iterator[str]:
-    """`refused` for each allocation that failed, then `result` and what the call gave."""
-
-    def copied(value: Any) -> Any:
-        if isinstance(value, list):
-            return [copied(one) for one in value]
-        return value.copy() if isinstance(value, np.ndarray) else value
-
-    before = digest(state_of(call.owner))
-    for count in range(begin, MAX_ALLOCATIONS):
-        given = [
-            value if f"{call.entry}.{name}" in HELD else copied(value)
-            for name, value in zip(call.names, call.given, strict=True)
-        ]
-        signal.alarm(20)  # ends what hangs
-        SHIM.fail_after(ctypes.c_long(count))
-        try:
-            answer = call.run(given)
-        except MemoryError:
-            SHIM.fail_after(ctypes.c_long(-1))
-            same = digest(state_of(call.owner)) == before
-            yield "refused" if same else f"changed by the failure of allocation {count}"
-        except BaseException as error:
-            SHIM.fail_after(ctypes.c_long(-1))
-            yield f"allocation {count}: {type(error).__name__}: {error}"
-        else:
-            SHIM.fail_after(ctypes.c_long(-1))
-            yield f"result {result_of(call, given, answer)}"
-            return
-
-
 class Probe:
-    """`report`: by entry point, its allocations that failed and what was wrong afterwards."""
+    """Lets each allocation of the first call of each entry point fail, the last of them never.
 
-    def __init__(self, threads: int) -> None:
-        self.report: dict[str, tuple[int, list[str]]] = {}
-        self._threads = threads
+    Attributes:
+        failed: allocations by entry point. harm: what was changed by them.
+    """
+
+    def __init__(self) -> None:
+        self.failed: dict[str, int] = {}
+        self.harm: list[str] = []
 
     def __call__(self, call: Call) -> Any:
-        if call.entry in self.report or call.entry in NOT_IN_A_FORK:
-            return call.run()
-        if self._threads > 1 and call.owner is not None:
+        if call.entry in self.failed:
             return call.run()
         print(call.entry, flush=True)  # the last one, where the process ends
-        lines: list[str] = [] if self._threads == 1 else list(attempts(call))
-        while self._threads == 1 and not (lines and lines[-1].startswith("result")):
-            lines += in_fork(lambda begin=len(lines): attempts(call, begin))
-            if sum(line != "refused" for line in lines) > 3 or len(lines) >= MAX_ALLOCATIONS:
-                break
-        answer = call.run()
-        right = f"result {result_of(call, call.given, answer)}"
-        wrong = [line for line in lines if line not in ("refused", right)]
-        self.report[call.entry] = lines.count("refused"), wrong
-        return answer
+        self.failed[call.entry] = 0
+        before = digest(state_of(call.owner))
+        for count in range(MAX_ALLOCATIONS):
+            signal.alarm(20)  # ends what hangs
+            SHIM.fail_after(ctypes.c_long(count))
+            try:
+                answer = call.run()
+            except MemoryError:
+                SHIM.fail_after(ctypes.c_long(-1))
+                self.failed[call.entry] += 1
+                if digest(state_of(call.owner)) != before:
+                    self.harm.append(f"{call.entry} changed by the failure of allocation {count}")
+            else:
+                SHIM.fail_after(ctypes.c_long(-1))
+                return answer
+        return call.run()
 
 
 def main() -> None:
@@ -139,7 +104,7 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)  # new tensors begin with known numbers
     gc.freeze()
     gc.disable()
-    probe = Probe(threads)
+    probe = Probe()
     with seen(probe):
         if threads > 1:  # a product with a row so long that several threads add it up
             indptr = torch.tensor([0, *range(HUB, HUB + 20_001)])
@@ -148,7 +113,7 @@ def main() -> None:
         for run in SCENARIOS.values():
             run(FEW if threads == 1 else MANY)
     signal.alarm(0)
-    Path(sys.argv[1]).write_text(json.dumps(probe.report))
+    Path(sys.argv[1]).write_text(json.dumps([probe.failed, probe.harm]))
 
 
 ALLOCATES: Final = {
@@ -176,9 +141,9 @@ def test_a_failed_allocation_changes_nothing_and_ends_nothing(threads, tmp_path)
     environment = os.environ | {"LD_PRELOAD": str(shim), "OMP_NUM_THREADS": str(threads)}
     program = [sys.executable, __file__, str(out), str(threads)]
     subprocess.run(program, check=True, env=environment, timeout=300)
-    report = json.loads(out.read_text())
-    assert not {e: wrong for e, (_, wrong) in report.items() if wrong and e not in MEASURED}
-    assert not [entry for entry in ALLOCATES[threads].split() if not report[entry][0]]
+    failed, harm = json.loads(out.read_text())
+    assert not harm
+    assert not [entry for entry in ALLOCATES[threads].split() if not failed[entry]]
 
 
 if __name__ == "__main__":

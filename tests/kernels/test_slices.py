@@ -263,10 +263,7 @@ def test_work_items_add_up_to_the_product(seed, rows, density, d, cap) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    seconds=st.lists(st.integers(0, 50).map(float), max_size=40),
-    workers=st.integers(1, 9),
-)
+@given(seconds=st.lists(st.integers(0, 50).map(float), max_size=40), workers=st.integers(1, 9))
 def test_items_go_to_whoever_is_free_first(seconds, workers) -> None:
     entries = torch.tensor([i % 3 for i in range(len(seconds))], dtype=torch.int64)
     times = ItemTimes(torch.tensor(seconds, dtype=torch.float64), entries, torch.empty(0))

@@ -72,12 +72,7 @@ def sequences(draw: st.DrawFn) -> list[Csr]:
 def test_vertices_edges_and_weights(csrs, presence, per_length, spatial, threads):
     present, weight = slow(csrs, spatial, 5, per_length, presence)
     graph = build_supergraph(
-        csrs,
-        spatial=spatial,
-        temporal=5,
-        per_length=per_length,
-        presence=presence,
-        threads=threads,
+        csrs, spatial=spatial, temporal=5, per_length=per_length, presence=presence, threads=threads
     )
     names = list(zip(graph.entity.tolist(), graph.step.tolist(), strict=True))
     assert names == present
