@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from csr_cases import dense, hub_csr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_checks import close, on_threads, refuses, same_bits
@@ -25,14 +26,6 @@ def csr_of(mask, values=None):
     indptr[1:] = mask.sum(1).cumsum(0)
     kept = None if values is None else values[rows, columns].float().contiguous()
     return Csr(indptr, columns.int(), mask.shape[1], kept)
-
-
-def dense(csr):
-    """float64[N, C]; duplicates add up."""
-    out = torch.zeros(csr.num_rows, csr.num_cols, dtype=torch.float64)
-    rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
-    values = torch.ones(csr.nnz) if csr.values is None else csr.values
-    return out.index_put((rows, csr.indices.long()), values.double(), accumulate=True)
 
 
 def product(matrix, x, row_scale, col_scale, self_loop):
@@ -162,14 +155,8 @@ def test_rows_longer_than_a_piece(width, snapshots):
 
 @pytest.mark.parametrize("width", [1, 2, 6, 150])
 def test_bits_do_not_depend_on_threads(width):
-    g = torch.Generator().manual_seed(5)
-    n = 3000
-    degree = torch.randint(0, 40, (n,), generator=g)
-    degree[17] = 60_000
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
-    indices = torch.randint(0, n, (int(indptr[-1]),), generator=g).int()
-    csr = Csr(indptr, indices, n, torch.randn(indices.numel(), generator=g))
-    x = torch.randn(n, width, generator=g)
+    csr = hub_csr(5, 3000, 60_000, most=40)
+    x = torch.randn(3000, width, generator=torch.Generator().manual_seed(5))
     same_bits(on_threads(lambda: [spmm(csr, x, self_loop=True)], (1, 2, 5)))
 
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 import torch
+from csr_cases import dense, hub_csr
 
 from dgbench.kernels_cuda.aggregate import choice, spmm
 from dgbench.kernels_cuda.aggregate.choice import ProductVariant
-from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 
 
@@ -105,17 +105,9 @@ def test_who_chooses(monkeypatch):
 @pytest.mark.parametrize("width", [1, 2, 3, 6, 12, 31, 33, 64, 80, 128, 150])
 def test_every_variant_is_the_product(width):
     """Empty rows, a hub, duplicates; and the same bits for all orders and distances."""
-    g = torch.Generator().manual_seed(width)
-    n = 257
-    degree = torch.randint(0, 7, (n,), generator=g) * torch.randint(0, 2, (n,), generator=g)
-    degree[5] = 40_000
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
-    indices = torch.randint(0, n, (int(indptr[-1]),), generator=g).int()
-    csr = Csr(indptr, indices, n, torch.rand(indices.numel(), generator=g))
-    x = torch.rand(n, width, generator=g)
-    rows = torch.repeat_interleave(torch.arange(n), degree)
-    expected = torch.zeros(n, width, dtype=torch.float64)
-    expected.index_add_(0, rows, csr.values.double()[:, None] * x.double()[csr.indices.long()])
+    csr = hub_csr(width, 257, 40_000)
+    x = torch.rand(257, width, generator=torch.Generator().manual_seed(width))
+    expected = dense(csr) @ x.double()
     for registers in choice.REGISTERS:
         bits = []
         for ordered, ahead in [(False, -1), (True, -1), (False, 8), (True, 32)]:

@@ -67,12 +67,8 @@ def test_rows_and_lanes_by_hand():
     assert [model.row_requests(d) for d in (1, 32, 33, 64)] == [1, 1, 2, 2]
     assert [model.row_requests(128, v) for v in (1, 2, 4)] == [4, 2, 1]
     assert [model.vector_width(d) for d in (2, 32, 33, 48, 66, 96)] == [1, 1, 1, 2, 2, 4]
-    for d, alone, together in (
-        (2, 0.0625, 0.25),
-        (6, 0.1875, 0.75),
-        (24, 0.75, 0.75),
-        (48, 0.75, 0.75),
-    ):
+    occupied = [(2, 0.0625, 0.25), (6, 0.1875, 0.75), (24, 0.75, 0.75), (48, 0.75, 0.75)]
+    for d, alone, together in occupied:
         assert model.lane_occupancy(d, coalesce=False) == alone
         assert model.lane_occupancy(d) == together
     refuses(model.row_requests, {"d": 4, "vector": 4}, ("vector", 3))

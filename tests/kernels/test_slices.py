@@ -11,7 +11,7 @@ import weakref
 
 import pytest
 import torch
-from csr_cases import csr_of, random_csr, snapshot_groups
+from csr_cases import csr_of, dense, random_csr, snapshot_groups
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_checks import close, refuses
@@ -42,14 +42,6 @@ def cut(csr: Csr, cap: int) -> tuple[list[int], list[int]]:
             rows.append(row)
             offsets.append(begin)
     return rows, [*offsets, csr.nnz]
-
-
-def dense(csr: Csr) -> torch.Tensor:
-    """float64[rows, columns]; repeated entries add up."""
-    rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
-    values = torch.ones(csr.nnz) if csr.values is None else csr.values
-    out = torch.zeros(csr.num_rows, csr.num_cols, dtype=torch.float64)
-    return out.index_put((rows, csr.indices.long()), values.double(), accumulate=True)
 
 
 def features(seed: int, *shape: int) -> torch.Tensor:

@@ -74,10 +74,8 @@ def names_of(kind):
         layers = [f"{layer}_{gate}" for gate in "zrh" for layer in ("conv", "linear")]
         names = [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]
     elif kind == "evolvegcn":
-        parts = [
-            "initial",
-            *(f"cell.{p}" for p in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")),
-        ]
+        cell = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        parts = ["initial", *(f"cell.{part}" for part in cell)]
         names = [f"layer_{k}.{part}" for k in (1, 2) for part in parts]
     else:
         layers = ("conv_1", "conv_2", "norm_1", "norm_2")
@@ -93,17 +91,9 @@ class Pair:
     def __init__(self, kind, frame, hidden, *, every=False, group=2, decay=0.0, rate=1e-2):
         self.kind, self.frame, self.hidden, self.every = kind, frame, hidden, every
         steps, _, features = frame.x.shape
+        shape = {"feature_dim": features, "hidden_dim": hidden, "frame": steps, "seed": 5}
         self.plain, self.other = (
-            build_model(
-                kind,
-                feature_dim=features,
-                hidden_dim=hidden,
-                task="node",
-                cell="gru",
-                frame=steps,
-                seed=5,
-            ).to(frame.dtype)
-            for _ in range(2)
+            build_model(kind, task="node", cell="gru", **shape).to(frame.dtype) for _ in range(2)
         )
         draw = torch.Generator().manual_seed(9)
         for one, same in zip(self.plain.parameters(), self.other.parameters(), strict=True):
