@@ -156,6 +156,7 @@ def harm_of(call: Call, known: list[Argument]) -> Iterator[str]:
         ]
 
     short_of_memory = build_info()["cpu"]["sanitizer"] == "address"  # which then ends the process
+    sides = {after: right(after) for after in (True, False)}
     call.run(right(True))  # touches nothing but its arrays
     if call.owner is None:  # an object may refuse the same a second time
         call.run(right(False))
@@ -166,7 +167,7 @@ def harm_of(call: Call, known: list[Argument]) -> Iterator[str]:
             huge = str(2**40) in kind and (name in AMOUNTS or short_of_memory)
             if huge or (content and name in TRUSTED):
                 continue
-            given = right(after)
+            given = list(sides[after])
             given[place] = guarded(wrong, after=after)
             before = [array.tobytes() for array in arrays_of(given)]
             print(f"{name}: {kind}", file=sys.stderr, flush=True)  # the last one before an end
@@ -177,6 +178,7 @@ def harm_of(call: Call, known: list[Argument]) -> Iterator[str]:
                 if before != [array.tobytes() for array in arrays_of(given)]:
                     yield f"{name}: {kind}: wrote, then {type(error).__name__}"
             else:
+                sides[after] = right(after)
                 if refused:
                     yield f"{name}: {kind}: taken"
 
