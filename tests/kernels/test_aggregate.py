@@ -260,7 +260,7 @@ def test_mistakes_in_parts_are_named():
             SimpleNamespace(over=over, exclusive=exclusive), **more
         ),
         {"over": parts.over, "exclusive": parts.exclusive, "x": torch.ones(5, 2, 3)},
-        ("exclusive", []), ("exclusive|weight", plain), ("exclusive|4 x 4", [small, small]),
+        ("exclusive", []), ("exclusive", plain), ("exclusive|4 x 4", [small, small]),
         ("over|value", flat), ("x", torch.ones(5, 3, 3)), ("row_scale", torch.ones(5)),
     )  # fmt: skip
 

