@@ -20,6 +20,7 @@ from dgbench.runtime.errors import (
     UnknownKeyError,
     UnsupportedError,
 )
+from dgbench.systems.base.plain_sampler import PlainGraph
 
 POLICIES = ("adaptive", "adaptive_literal", "fixed", "strawman", "grown")
 Edge = tuple[int, int, int]
@@ -232,16 +233,87 @@ def test_bad_edges_and_options_are_refused_and_nothing_changes():
     assert (store.num_events, contents(store)) == (1, before)
     store.insert(src.repeat_interleave(2)[::2], dst, t.long() + 1_500_000_000)  # strided, integers
     assert records(store, 1) == [(2, 2, 1_500_000_001.0)]
+    assert store.delete_edges(src[:0]) == 0
+    assert store.delete_edges(torch.tensor([1])) == 1
+    store.delete_vertices(torch.tensor([2, 2]))
+    before = contents(store)
     for call in (
-        lambda: TemporalStore(-1), lambda: store.neighbours(3), lambda: store.add_vertices(-1),
-        lambda: BlockPolicy("fixed", 0), lambda: BlockPolicy("adaptiv"),
-        lambda: TemporalStore(1, layout="tight"), lambda: TemporalStore(1, late="drop"),
+        lambda: store.delete_edges(torch.tensor([0, 1])), lambda: store.insert(src, dst, t + 1e10),
+        lambda: store.delete_vertices(torch.tensor([0, 3])), lambda: store.neighbours(3),
+        lambda: store.add_vertices(-1), lambda: BlockPolicy("fixed", 0),
+        lambda: BlockPolicy("adaptiv"), lambda: TemporalStore(1, layout="tight"),
+        lambda: TemporalStore(1, late="drop"), lambda: TemporalStore(-1),
     ):  # fmt: skip
         with pytest.raises((InvalidInputError, UnknownKeyError)):
             call()
+    assert contents(store) == before
 
 
 # --- Deletion and files --------------------------------------------------------------------------
+
+edges_of_five = st.lists(st.tuples(*[st.integers(0, 4)] * 2, st.integers(0, 30)), max_size=15)
+some_vertices = st.lists(st.integers(0, 4), max_size=2)
+histories = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), edges_of_five),
+        st.tuples(st.just("delete edges"), st.lists(st.integers(0, 60), max_size=8)),
+        st.tuples(st.just("delete vertices"), some_vertices),
+        st.tuples(st.just("revive vertices"), some_vertices),
+        st.tuples(st.just("offload"), st.tuples(st.integers(0, 31), edges_of_five)),
+        st.tuples(st.just("save"), st.none()),
+    ),
+    min_size=2,
+    max_size=10,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    history=histories, name=st.sampled_from(["adaptive", "grown", "fixed"]),
+    size=st.integers(1, 12), layout=st.sampled_from(["packed", "compact", "wide"]),
+    undirected=st.booleans(),
+)  # fmt: skip
+def test_any_history_leaves_what_sorted_arrays_hold(
+    tmp_path_factory, history, name, size, layout, undirected
+):
+    """Deletion, whole stores in files, and blocks that leave, miss insertions and come back."""
+    folder = tmp_path_factory.mktemp("store")
+    options = {"policy": BlockPolicy(name, size), "layout": layout, "undirected": undirected}
+    store, plain = TemporalStore(5, late="sort", **options), PlainGraph(5, undirected=undirected)
+    alive: set[int] = set()
+    gone: set[int] = set()
+
+    def insert(edges: list[Edge]) -> None:
+        batch = [edge for edge in edges if not {edge[0], edge[1]} & gone]
+        alive.update(range(store.num_events, store.num_events + len(batch)))
+        store.insert(*columns(batch)), plain.insert(*columns(batch))
+
+    for step, value in [("insert", [(0, 1, 4), (1, 1, 4), (2, 0, 9)]), *history]:
+        if step == "insert":
+            insert(value)
+        elif step == "delete edges" and not gone:
+            ids = torch.tensor(sorted(alive & set(value)), dtype=torch.int64)
+            store.delete_edges(ids), plain.delete_edges(ids)
+            alive -= set(ids.tolist())
+        elif step.endswith("vertices"):
+            ids, method = torch.tensor(value, dtype=torch.int64), step.replace(" ", "_")
+            getattr(store, method)(ids), getattr(plain, method)(ids)
+            gone = gone | set(value) if step.startswith("delete") else gone - set(value)
+        elif step == "offload" and not gone:
+            records = store.num_records
+            left = store.offload(float(value[0]), folder / "old")
+            assert store.num_records <= records <= store.num_records + left.records
+            insert(value[1])
+            store.reload(folder / "old")
+        elif step == "save":
+            store.save(folder / "all")
+            store = TemporalStore.load(folder / "all")
+            assert {one: getattr(store, one) for one in options} == options
+        expected = [zip(*(x.tolist() for x in plain.neighbours(v)), strict=True) for v in range(5)]
+        expected = [list(one) for one in expected]
+        assert contents(store) == expected
+        assert store.degrees().tolist() == [len(one) for one in expected]
+
 
 EDGES = [(0, 1, 1), (1, 2, 2), (0, 2, 3), (2, 2, 3), (0, 1, 4), (3, 0, 5), (0, 3, 9), (1, 0, 9)]
 """
@@ -260,40 +332,6 @@ def eids(store, vertex):
     return store.neighbours(vertex)[1].tolist()
 
 
-@pytest.mark.parametrize("layout", ["packed", "compact", "wide"])
-def test_deleted_edges_are_hidden_and_counted(layout):
-    store = small(layout=layout, undirected=True)
-    assert store.delete_edges(torch.tensor([0, 3])) == 4
-    assert eids(store, 0) == [2, 4, 5, 6, 7]
-    assert eids(store, 2) == [1, 2]
-    assert store.degrees().tolist() == [5, 3, 2, 2, 0]
-    assert store.num_records == 12
-    assert store.memory().records == 16
-    with pytest.raises(InvalidInputError, match="eid"):
-        store.delete_edges(torch.tensor([2, 3]))
-    assert 2 in eids(store, 0)  # nothing of it happened
-    assert store.delete_edges(torch.tensor([], dtype=torch.int64)) == 0
-    store.insert(*columns([(0, 4, 10)]))
-    assert eids(store, 0) == [2, 4, 5, 6, 7, 8]
-
-
-def test_deleted_vertices_hide_their_records_everywhere_until_they_come_back():
-    store = small(undirected=True)
-    before = contents(store)
-    store.delete_vertices(torch.tensor([2, 2]))
-    assert contents(store) == [
-        [r for r in one if r[0] != 2] if v != 2 else [] for v, one in enumerate(before)
-    ]
-    assert store.degrees().tolist() == [len(one) for one in contents(store)]
-    with pytest.raises(InvalidInputError, match="dst"):
-        store.insert(*columns([(0, 2, 10)]))
-    with pytest.raises(InvalidInputError, match="ids"):
-        store.delete_vertices(torch.tensor([0, 5]))
-    store.revive_vertices(torch.tensor([2]))
-    assert contents(store) == before
-    store.insert(*columns([(0, 2, 10)]))
-
-
 def test_offload_takes_whole_old_blocks_only(tmp_path):
     store = small()
     # vertex 0 has blocks with times (1, 3), (4, 9); vertex 1 (2, 9); vertex 2 (3, -); 3 (5, -)
@@ -306,63 +344,6 @@ def test_offload_takes_whole_old_blocks_only(tmp_path):
     store.insert(*columns([(0, 4, 11), (2, 4, 12)]))
     store.reload(tmp_path / "old")
     assert [eids(store, v) for v in range(5)] == [[0, 2, 4, 6, 8], [1, 7], [3, 9], [5], []]
-
-
-@settings(max_examples=60)
-@given(
-    edges=st.lists(st.tuples(*[st.integers(0, 4)] * 2, st.integers(0, 20)), max_size=50),
-    more=st.lists(st.tuples(*[st.integers(0, 4)] * 2, st.integers(0, 40)), max_size=20),
-    before=st.integers(0, 21), size=st.integers(1, 12),
-    name=st.sampled_from(["adaptive", "grown"]),
-    layout=st.sampled_from(["packed", "compact", "wide"]),
-    kill=st.lists(st.integers(0, 49), max_size=8),
-)  # fmt: skip
-def test_offload_insert_reload_is_as_if_nothing_had_left(
-    tmp_path_factory, edges, more, before, size, name, layout, kill
-):
-    path = tmp_path_factory.mktemp("blocks") / "old"
-    dead = torch.tensor([e for e in kill if e < len(edges)], dtype=torch.int64)
-    stores = []
-    for leaves in (True, False):
-        store = TemporalStore(
-            5, policy=BlockPolicy(name, size), layout=layout, late="sort", undirected=True
-        )
-        for first in range(0, len(edges), 7):
-            store.insert(*columns(edges[first : first + 7]))
-        store.delete_edges(dead)
-        if leaves:
-            records = store.num_records
-            gone = store.offload(before, path)
-            assert store.num_records <= records <= store.num_records + gone.records
-        for first in range(0, len(more), 4):
-            store.insert(*columns(more[first : first + 4]))
-        if leaves:
-            store.reload(path)
-        stores.append(store)
-    assert contents(stores[0]) == [sorted(one, key=lambda r: r[2]) for one in contents(stores[1])]
-    assert stores[0].num_records == stores[1].num_records
-    assert stores[0].degrees().tolist() == stores[1].degrees().tolist()
-
-
-def test_a_saved_store_comes_back_and_goes_on(tmp_path):
-    store = small(layout="compact", undirected=True, late="sort")
-    store.delete_edges(torch.tensor([1]))
-    store.delete_vertices(torch.tensor([3]))
-    store.save(tmp_path / "store")
-    loaded = TemporalStore.load(tmp_path / "store")
-    for one in (store, loaded):
-        one.insert(*columns([(4, 0, 9), (0, 1, 8)]))
-    assert contents(loaded) == contents(store)
-    assert (loaded.policy, loaded.layout, loaded.undirected, loaded.late) == (
-        store.policy, "compact", True, "sort",
-    )  # fmt: skip
-    assert (loaded.num_events, loaded.last_time) == (10, 9.0)
-    assert loaded.memory().slots == store.memory().slots
-    assert loaded.list_lengths().tolist() == store.list_lengths().tolist()
-    loaded.revive_vertices(torch.tensor([3]))
-    assert eids(loaded, 3) == [5, 6]
-    TemporalStore(0).save(tmp_path / "empty")
-    assert TemporalStore.load(tmp_path / "empty").num_vertices == 0
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path):
