@@ -348,7 +348,7 @@ def test_refusals_name_the_argument(threads) -> None:
     wrong = (
         ("fanout", 0), ("window", -1.0), ("window", float("nan")), ("seed", -1), ("draw", 2**32),
         ("threads", 0), ("policy", "latest"), ("nodes", torch.tensor([0, 12])),
-        ("nodes", torch.tensor([-1, 0])), ("nodes", torch.tensor([0])),
+        ("nodes", torch.tensor([-1, 0])), ("nodes|elements", torch.tensor([0])),
         ("nodes", torch.tensor([0, 1], dtype=torch.int32)), ("times", torch.tensor([1.0, 2.0])),
         ("times", torch.tensor([1.0, torch.nan]).double()), ("positions", torch.tensor([1])),
     )  # fmt: skip
