@@ -78,7 +78,8 @@ class Probe:
         self.harm: list[str] = []
 
     def __call__(self, call: Call) -> Any:
-        if call.entry in self.failed or call.entry in DROPPED:
+        method = call.owner is not None and torch.get_num_threads() > 1  # one thread tries these
+        if call.entry in self.failed or call.entry in DROPPED or method:
             return call.run()
         print(call.entry, flush=True)  # the last one, where the process ends
         self.failed[call.entry] = 0

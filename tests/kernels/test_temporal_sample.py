@@ -362,10 +362,14 @@ def test_refusals_name_the_argument(threads) -> None:
     rows = build_tcsr(12, *stream(12, 30, 9, 0))
     wrong = tuple(one for one in wrong if one[0] not in ("seed", "draw", "threads"))
     refuses(lambda **given: sample_tcsr(rows, **given), right, *wrong)
-    for sample, graph in ((sample_hops, store), (sample_tcsr_hops, rows)):
-        for fanouts, more in (((2,), {"snapshots": 2}), ((), {})):
-            with pytest.raises(InvalidInputError):
-                sample(graph, right["nodes"], right["times"], fanouts, **more)
+    asked = right["nodes"], right["times"]
+    for call in (
+        lambda: sample_hops(store, *asked, (2,), snapshots=2),
+        lambda: sample_hops(store, *asked, ()),
+        lambda: sample_tcsr_hops(rows, *asked, (2,), snapshots=2),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError):
+            call()
     lying = Tcsr(torch.tensor([0, 9, 9]), rows.neighbours[:1], rows.eids[:1], rows.times[:1])
     with pytest.raises(InvalidInputError, match="indptr"):  # nothing is read outside
         sample_tcsr(lying, torch.tensor([0]), torch.ones(1).double(), fanout=1)
