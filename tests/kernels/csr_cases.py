@@ -29,6 +29,24 @@ def random_csr(
     return csr_of(rows, num_cols, generator.normal(size=nnz).tolist() if weighted else None)
 
 
+def hub_csr(seed: int, n: int, hub: int, *, most: int = 8) -> Csr:
+    """Weighted rows of up to `most` entries, some empty, with repeats, and one of `hub` entries."""
+    g = torch.Generator().manual_seed(seed)
+    degree = torch.randint(0, most, (n,), generator=g) * torch.randint(0, 2, (n,), generator=g)
+    degree[5] = hub
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
+    indices = torch.randint(0, n, (int(indptr[-1]),), generator=g).int()
+    return Csr(indptr, indices, n, torch.rand(indices.numel(), generator=g))
+
+
+def dense(csr: Csr) -> torch.Tensor:
+    """float64[rows, columns]; repeated entries add up."""
+    rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
+    values = torch.ones(csr.nnz) if csr.values is None else csr.values
+    out = torch.zeros(csr.num_rows, csr.num_cols, dtype=torch.float64)
+    return out.index_put((rows, csr.indices.long()), values.double(), accumulate=True)
+
+
 def entries(csr: Csr) -> list[tuple[int, int]]:
     """(row, column) of every entry in storage order."""
     out = []

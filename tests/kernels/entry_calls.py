@@ -1,13 +1,12 @@
-"""Every call of the compiled extension, seen from outside: who is called, with what.
+"""Calls of the compiled extension, seen from outside: the function and its arguments.
 
-Nothing of the extension is listed by hand: functions and classes are found in the module, the names
-of their arguments and the kinds of array they take in the signatures that nanobind writes.
+Functions, classes and the names of arguments are read from the module and from the signatures that
+nanobind writes, so that an operator that joins is seen without being listed.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,33 +18,18 @@ from torch.utils.dlpack import from_dlpack
 
 from dgbench.kernels_cuda import _cpu
 
-ARRAY: Final = re.compile(r"ndarray\[(.*?)\](?=[\],) |]|$)")
+LEFT_OUT: Final = object()
+"""Stands for an argument that a caller did not give: None is not the default everywhere."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """Requirements of a signature on one argument.
-
-    Attributes:
-        kind: `array`, `arrays` (a sequence of them), or `other`.
-        dtypes: of all overloads; empty where the array may be of any and the function decides.
-        dims: number of dimensions, None where any will do.
-        dense: it must be contiguous. writable: it is an output.
-        optional: None will do.
-    """
+    """An argument of a signature: `dense` arrays are contiguous, `writable` ones are outputs."""
 
     name: str
-    kind: str
-    dtypes: frozenset[str] = frozenset()
-    dims: int | None = None
-    dense: bool = True
-    writable: bool = False
-    optional: bool = False
-
-
-def classes() -> dict[str, type]:
-    """The classes of the extension by name."""
-    return {name: value for name, value in vars(_cpu).items() if isinstance(value, type)}
+    dense: bool
+    writable: bool
+    optional: bool
 
 
 def entry_points() -> dict[str, Any]:
@@ -53,7 +37,7 @@ def entry_points() -> dict[str, Any]:
 
     Without `_commit_fault`, which checked builds have to commit a fault on purpose.
     """
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for name, value in vars(_cpu).items():
         if isinstance(value, type):
             for inner, method in vars(value).items():
@@ -61,20 +45,29 @@ def entry_points() -> dict[str, Any]:
                 if isinstance(method, property) or (
                     made_here and (not inner.startswith("__") or inner == "__init__")
                 ):
-                    found[f"{name}.{inner}"] = method
+                    entries[f"{name}.{inner}"] = method
         elif hasattr(value, "__nb_signature__") and not name.startswith("_"):
-            found[name] = value
-    return found
+            entries[name] = value
+    return entries
 
 
 def arguments(entry: Any) -> list[Argument]:
-    """The arguments of a function or method, those of its overloads joined; without `self`."""
-    texts = [text for text, *_ in getattr(entry, "__nb_signature__", ())]
-    each = [_split(text[text.index("(") + 1 : text.rindex(") ->")]) for text in texts]
-    return [_join([one[i] for one in each]) for i in range(len(each[0]) if each else 0)]
+    """The arguments of a function or method, as its first overload has them; without `self`."""
+    overloads = [text for text, *_ in getattr(entry, "__nb_signature__", ())]
+    first = overloads[0] if overloads else "() ->"
+    return [
+        Argument(
+            text.split(":")[0],
+            "order='C'" in text,
+            "ndarray[" in text and "writable=False" not in text,
+            "| None" in text,
+        )
+        for text in _split(first[first.index("(") + 1 : first.rindex(") ->")])
+    ]
 
 
 def _split(text: str) -> list[str]:
+    """The parts of a list of parameters between commas outside of brackets."""
     parts, depth, begin = [], 0, 0
     for at, letter in enumerate(text + ","):
         depth += (letter in "[(") - (letter in "])")
@@ -84,32 +77,14 @@ def _split(text: str) -> list[str]:
     return [part for part in parts if part not in ("self", "/", "*", "")]
 
 
-def _join(texts: list[str]) -> Argument:
-    name = texts[0].split(":")[0]
-    inside = [found.group(1) for text in texts if (found := ARRAY.search(text))]
-    if not inside:
-        return Argument(name, "other")
-    shape = re.search(r"shape=\(([^)]*)\)", inside[0])
-    return Argument(
-        name,
-        "arrays" if "Sequence[" in texts[0] else "array",
-        frozenset(d for one in inside for d in re.findall(r"dtype=(\w+)", one)),
-        shape.group(1).count("*") if shape else None,
-        "order='C'" in inside[0],
-        "writable=False" not in inside[0],
-        "| None" in texts[0],
-    )
-
-
 @dataclass
 class Call:
     """One call of an entry point.
 
     Attributes:
-        function: what to call, bound to its object where it is a method.
-        owner: that object, or None.
+        function: bound to its object, `owner`, where it is a method.
         names: of all arguments. given: their values, NumPy arrays for tensors.
-        positional: how many were given without their name.
+        positional: number of those given without a name.
     """
 
     entry: str
@@ -125,10 +100,6 @@ class Call:
         first = self.positional
         rest = zip(self.names[first:], given[first:], strict=True)
         return self.function(*given[:first], **{n: v for n, v in rest if v is not LEFT_OUT})
-
-
-LEFT_OUT: Final = object()
-"""Stands for an argument that a caller did not give: None is not the default everywhere."""
 
 
 def as_numpy(value: Any) -> Any:
@@ -164,17 +135,15 @@ def seen(watch: Callable[[Call], Any]) -> Iterator[None]:
 
         return call
 
-    entries, types, undo = entry_points(), classes(), []
-    for name, listed in entries.items():
+    members, undo = dict(vars(_cpu)), []
+    for name, listed in entry_points().items():
         owner, _, inner = name.partition(".")
         if isinstance(listed, property):
             continue
-        if inner == "__init__":
-            holder, key, function = _cpu, owner, getattr(_cpu, owner)
-        elif inner:
-            holder, key, function = types[owner], inner, listed
+        if inner and inner != "__init__":
+            holder, key, function = members[owner], inner, listed
         else:
-            holder, key, function = _cpu, owner, listed
+            holder, key, function = _cpu, owner, members[owner]
         undo.append((holder, key, vars(holder)[key]))
         setattr(holder, key, wrapped(name, function, listed, bool(inner) and inner != "__init__"))
     try:

@@ -9,26 +9,27 @@ point, and a test finds those without.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda import _cpu, twins, variants, weighted
+from dgbench.kernels_cuda import (
+    _cpu,
+    edge_sampling,
+    scan,
+    steps,
+    supergraph,
+    temporal_sample,
+    twins,
+    variants,
+    weighted,
+)
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, degrees, spmm
 from dgbench.kernels_cuda.attention import attend_rows, packed_attention, temporal_attention
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import count_changes, encode, rebuild
-from dgbench.kernels_cuda.edge_sampling import (
-    EdgeTable,
-    induced_edges,
-    keep_share,
-    sample_layerwise,
-    sample_nodewise,
-    sample_subgraph,
-)
 from dgbench.kernels_cuda.grids import SortedGrids, count_grids, place_grids, sort_grids
 from dgbench.kernels_cuda.interact import edge_dots, group_edges, local_rows, partner_sums
 from dgbench.kernels_cuda.label_propagation import propagate_labels
@@ -36,42 +37,9 @@ from dgbench.kernels_cuda.layers import dense_norm, frame_dense
 from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology, trace_edges
 from dgbench.kernels_cuda.ranking import rank_columns
 from dgbench.kernels_cuda.row_cache import RowCache
-from dgbench.kernels_cuda.scan import (
-    CONTINUES,
-    FROM_ZERO,
-    evolve_gru,
-    gru_scan,
-    lstm_scan,
-    packed_gru_scan,
-    packed_lstm_scan,
-    time_lstm_gates,
-)
 from dgbench.kernels_cuda.slices import slice_count, slice_csr
 from dgbench.kernels_cuda.snapshots import edge_snapshots
-from dgbench.kernels_cuda.steps import (
-    Adam,
-    FlatParameters,
-    FrameProduct,
-    evolvegcn_step,
-    mpnn_lstm_step,
-    tgcn_model_step,
-)
-from dgbench.kernels_cuda.supergraph import (
-    assign_greedy,
-    build_supergraph,
-    chunk_edges,
-    chunk_sequences,
-    chunk_traffic,
-    order_by_chunk,
-    weight_apart,
-)
 from dgbench.kernels_cuda.tcsr import build_tcsr, sample_tcsr_hops
-from dgbench.kernels_cuda.temporal_sample import (
-    count_walk,
-    random_walks,
-    sample_between,
-    sample_hops,
-)
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.kernels_cuda.time_encoding import encode_ages
 from dgbench.kernels_cuda.transpose import transpose
@@ -83,15 +51,6 @@ from dgbench.systems.dgc.refinement import hypergraph_of
 from dgbench.systems.dgc.supergraph import ExchangeCounts
 from dgbench.systems.gnnflow.plain_cache import ListedCache
 from dgbench.systems.pipad import wire
-
-Scenario = Callable[[int], Any]
-SCENARIOS: Final[dict[str, Scenario]] = {}
-
-
-def scenario(function: Scenario) -> Scenario:
-    """Registers a scenario under its name."""
-    SCENARIOS[function.__name__] = function
-    return function
 
 
 def normal(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -150,8 +109,7 @@ def both_ways(out: Tensor | tuple[Tensor, ...]) -> None:
     sum(x.double().square().sum() for x in parts).backward()
 
 
-@scenario
-def products(n: int) -> None:
+def run_products(n: int) -> None:
     for dtype in (torch.float32, torch.float64):
         csr, x = matrix(n, values=dtype == torch.float32), normal(1, n, 5, dtype=dtype)
         scale = torch.rand(n, dtype=dtype)
@@ -160,15 +118,13 @@ def products(n: int) -> None:
     degrees(matrix(n, values=True))
 
 
-@scenario
-def products_again(n: int) -> None:
+def run_products_again(n: int) -> None:
     csr, x, scale = matrix(n, values=True), normal(1, n, 5).detach(), torch.rand(n)
     for _ in range(4):
         spmm(csr, x, scale, scale, True)
 
 
-@scenario
-def parts_in_one_call(n: int) -> None:
+def run_parts_in_one_call(n: int) -> None:
     for values in (False, True):
         parts = PartTopology.build(sequence(n, values=values))
         for _ in range(2):
@@ -178,16 +134,14 @@ def parts_in_one_call(n: int) -> None:
                 both_ways(aggregate_parts_scatter(parts, x, scale, scale, True))
 
 
-@scenario
-def switches(_: int) -> None:
+def run_switches(_: int) -> None:
     _cpu.aggregate_registers("")
     _cpu.aggregate_ahead(-1)
     _cpu.build_info()
     _cpu.scan_record_size(4, 7, 3, 5, 3, 4)
 
 
-@scenario
-def topologies(n: int) -> None:
+def run_topologies(n: int) -> None:
     for values in (False, True):
         csrs = sequence(n, values=values)
         for granularity in ("edge", "slice"):
@@ -200,8 +154,7 @@ def topologies(n: int) -> None:
         transpose(csrs[0])
 
 
-@scenario
-def sliced_products(n: int) -> None:
+def run_sliced_products(n: int) -> None:
     for values in (False, True):
         sliced = slice_csr(matrix(n, values=values), 3)
         for width in (1, 8):
@@ -215,13 +168,11 @@ def sliced_products(n: int) -> None:
     variants.scatter_parts_sliced(parts, cube)
 
 
-@scenario
-def item_times(n: int) -> None:
+def run_item_times(n: int) -> None:
     time_items(matrix(n), normal(4, n, 8), repeats=1).actual(3)
 
 
-@scenario
-def differences(n: int) -> None:
+def run_differences(n: int) -> None:
     one, other, _ = sequence(n)
     for index in ("int64", "int32"):
         made = encode(one, other, index=index, values=False, fallback=False)
@@ -231,8 +182,7 @@ def differences(n: int) -> None:
     count_changes(one, other)
 
 
-@scenario
-def snapshots_of_events(n: int) -> None:
+def run_snapshots_of_events(n: int) -> None:
     src, dst, t = stream(n)
     bins = (t * 4 / (t[-1] + 1)).long()
     edge_snapshots(src, dst, bins, 4, n, edge_life=2)
@@ -244,33 +194,30 @@ def scan_inputs(n: int, gates: int, dtype: torch.dtype) -> list[Tensor]:
     return [normal(i, *shape, dtype=dtype) for i, shape in enumerate(shapes)]
 
 
-@scenario
-def scans(n: int) -> None:
+def run_scans(n: int) -> None:
     for dtype in (torch.float32, torch.float64):
         start = [normal(9, n, 5, dtype=dtype) for _ in range(2)]
-        both_ways(gru_scan(*scan_inputs(n, 3, dtype), start[0], all_steps=True))
-        both_ways(lstm_scan(*scan_inputs(n, 4, dtype), *start, all_steps=True))
-        both_ways(gru_scan(*scan_inputs(n, 3, dtype)))
-        both_ways(lstm_scan(*scan_inputs(n, 4, dtype), recompute=True))
+        both_ways(scan.gru_scan(*scan_inputs(n, 3, dtype), start[0], all_steps=True))
+        both_ways(scan.lstm_scan(*scan_inputs(n, 4, dtype), *start, all_steps=True))
+        both_ways(scan.gru_scan(*scan_inputs(n, 3, dtype)))
+        both_ways(scan.lstm_scan(*scan_inputs(n, 4, dtype), recompute=True))
 
 
-@scenario
-def packed_scans(n: int) -> None:
-    begins = torch.full((4, n), CONTINUES, dtype=torch.int32)
-    begins[0], begins[2, ::2] = torch.arange(n), FROM_ZERO
+def run_packed_scans(n: int) -> None:
+    begins = torch.full((4, n), scan.CONTINUES, dtype=torch.int32)
+    begins[0], begins[2, ::2] = torch.arange(n), scan.FROM_ZERO
     for dtype in (torch.float32, torch.float64):
         starts = [normal(9, n, 5, dtype=dtype) for _ in range(2)]
-        both_ways(packed_gru_scan(*scan_inputs(n, 3, dtype), begins, starts[0]))
-        both_ways(packed_lstm_scan(*scan_inputs(n, 4, dtype), begins, *starts))
+        both_ways(scan.packed_gru_scan(*scan_inputs(n, 3, dtype), begins, starts[0]))
+        both_ways(scan.packed_lstm_scan(*scan_inputs(n, 4, dtype), begins, *starts))
 
 
-@scenario
-def layers(n: int) -> None:
+def run_layers(n: int) -> None:
     for dtype in (torch.float32, torch.float64):
         weights = [
             normal(i, *shape, dtype=dtype) for i, shape in enumerate([(12, 4)] * 2 + [(12,)] * 2)
         ]
-        both_ways(evolve_gru(normal(7, 6, 4, dtype=dtype), *weights, 3))
+        both_ways(scan.evolve_gru(normal(7, 6, 4, dtype=dtype), *weights, 3))
         both_ways(
             frame_dense(normal(1, 3, n, 4, dtype=dtype), normal(2, 3, 4, 5, dtype=dtype), True)
         )
@@ -283,49 +230,46 @@ def layers(n: int) -> None:
         )
         fade = torch.rand(n, dtype=dtype).requires_grad_()
         gates = [normal(i, n, width, dtype=dtype) for i, width in enumerate((5, 5, 20))]
-        both_ways(time_lstm_gates(*gates, fade))
+        both_ways(scan.time_lstm_gates(*gates, fade))
 
 
-@scenario
-def whole_steps(n: int) -> None:
+def run_whole_steps(n: int) -> None:
     features, hidden, frame = 3, 4, 3
-    sizes = {tgcn_model_step: 161, evolvegcn_step: 273, mpnn_lstm_step: 450}
+    sizes = {steps.tgcn_model_step: 161, steps.evolvegcn_step: 273, steps.mpnn_lstm_step: 450}
     csr, part = matrix(n), [matrix(n, seed) for seed in (1, 2)]
     for dtype in (torch.float32, torch.float64):
         x, raw = (normal(i, frame, n, features, dtype=dtype).detach() for i in (1, 2))
         target = normal(3, frame, n, dtype=dtype).detach()
-        product, scale = FrameProduct(n, dtype), torch.rand(n, 2)
+        product, scale = steps.FrameProduct(n, dtype), torch.rand(n, 2)
         product.add(PartTopology.build(part), scale, scale, 1)
         product.add(csr, scale[:, 0], scale[:, 1], 1)
         lines = normal(5, 3 * n * 2, dtype=dtype).detach()
         product.multiply(lines, torch.empty_like(lines), 2)
         for step, size in sizes.items():
-            flat, last = FlatParameters([normal(4, size, dtype=dtype)]), target
+            flat, last = steps.FlatParameters([normal(4, size, dtype=dtype)]), target
             given: list[Any] = [x]
             width = hidden
-            if step is not tgcn_model_step:
+            if step is not steps.tgcn_model_step:
                 given += [product]
-            if step is mpnn_lstm_step:
+            if step is steps.mpnn_lstm_step:
                 given, last, width = [x, raw, product], target[-1], 2 * hidden + features + 2
-            for adam in (None, Adam(1e-2, decay=0.1)):
+            for adam in (None, steps.Adam(1e-2, decay=0.1)):
                 output = x.new_empty(n, width)
                 step(flat, *given, last, hidden, adam=adam, output=output)
 
 
-@scenario
-def attention(n: int) -> None:
+def run_attention(n: int) -> None:
     csr = matrix(n)
     shown = normal(1, n, 2, 4), normal(2, n, 2), normal(3, n, 2)
     both_ways(attend_rows(csr.indptr, csr.indices, *shown))
     attend_rows(csr.indptr, csr.indices, *(x.detach() for x in shown))
-    steps = torch.zeros(6, n, dtype=torch.int64) + torch.arange(n)
-    steps[4:] = torch.arange(n) + n
+    sequence = torch.zeros(6, n, dtype=torch.int64) + torch.arange(n)
+    sequence[4:] = torch.arange(n) + n
     asked = [normal(i, 6, n, 8) for i in range(3)]
-    both_ways(packed_attention(*asked, steps, heads=2, causal=True))
+    both_ways(packed_attention(*asked, sequence, heads=2, causal=True))
 
 
-@scenario
-def interactions(n: int) -> None:
+def run_interactions(n: int) -> None:
     src, dst, t = stream(n)
     for dtype in (torch.float32, torch.float64):
         left, right = normal(1, n, 6, dtype=dtype), normal(2, n, 6, dtype=dtype)
@@ -337,28 +281,28 @@ def interactions(n: int) -> None:
     t_batches(src, dst, ids(5, n, len(src)), n, t)
 
 
-@scenario
-def labels(n: int) -> None:
+def run_labels(n: int) -> None:
     csr = matrix(n)
     weight = ids(1, 5, csr.nnz, dtype=torch.int32) + 1
     propagate_labels(csr, weight, torch.ones(n, dtype=torch.int32), cap=8, sweeps=2)
     propagate_labels(csr, cap=8, sweeps=2, active_only=True)
 
 
-@scenario
-def supergraphs(n: int) -> None:
+def run_supergraphs(n: int) -> None:
     csrs = sequence(n)
-    graph = build_supergraph(csrs, presence="edges")
-    build_supergraph(csrs, presence="tail", per_length=True)
+    graph = supergraph.build_supergraph(csrs, presence="edges")
+    supergraph.build_supergraph(csrs, presence="tail", per_length=True)
     count = 5
     chunk = torch.arange(graph.num_vertices, dtype=torch.int32) % count
-    chunk_sequences(graph, chunk, count)
-    chunk_edges(graph, chunk, count)
-    weight_apart(graph.csr, graph.edge_weight, chunk)
-    traffic = chunk_traffic(graph, chunk, count)
-    order_by_chunk(chunk, count)
+    supergraph.chunk_sequences(graph, chunk, count)
+    supergraph.chunk_edges(graph, chunk, count)
+    supergraph.weight_apart(graph.csr, graph.edge_weight, chunk)
+    traffic = supergraph.chunk_traffic(graph, chunk, count)
+    supergraph.order_by_chunk(chunk, count)
     work = torch.rand(count, dtype=torch.float64)
-    assign_greedy(torch.arange(count), work, traffic, 2, float(work.sum() / 2), 0.1, True)
+    supergraph.assign_greedy(
+        torch.arange(count), work, traffic, 2, float(work.sum() / 2), 0.1, True
+    )
     load = torch.ones(graph.num_vertices, dtype=torch.int64)
     counts = ExchangeCounts(2, 4, 1, 2)
     nets = hypergraph_of(graph, counts, load)
@@ -371,8 +315,7 @@ def supergraphs(n: int) -> None:
     fuse_units(reads, memory=torch.ones(4, dtype=torch.float64), limit=3.0)
 
 
-@scenario
-def stores(n: int) -> None:
+def run_stores(n: int) -> None:
     src, dst, t = stream(n)
     for layout in ("packed", "compact", "wide"):
         store = TemporalStore(
@@ -399,8 +342,7 @@ def stores(n: int) -> None:
         grown.insert(src[part], dst[part], t[part])
 
 
-@scenario
-def shared_stores(n: int) -> None:
+def run_shared_stores(n: int) -> None:
     if not hasattr(os, "memfd_create"):  # no memory to share by files
         return
     src, dst, t = stream(n)
@@ -417,8 +359,7 @@ def shared_stores(n: int) -> None:
 SHELF: Final = ("vertices", "counts", "sizes", "capacity", "records")
 
 
-@scenario
-def temporal_neighbours(n: int) -> None:
+def run_temporal_neighbours(n: int) -> None:
     offsets, edge_times = torch.arange(n + 1) * 2, torch.rand(2 * n).double()
     times = 1 + torch.rand(n).double()
     for edge_dim, time_dim in ((2, 4), (0, 0)):
@@ -430,35 +371,33 @@ def temporal_neighbours(n: int) -> None:
         )
 
 
-@scenario
-def encoded_ages(n: int) -> None:
+def run_encoded_ages(n: int) -> None:
     ages = torch.rand(4 * n).double()
     for dtype in (torch.float32, torch.float64):
         both_ways(encode_ages(ages, normal(1, 5, 1, dtype=dtype), normal(2, 5, dtype=dtype)))
 
 
-@scenario
-def temporal_samples(n: int) -> None:
+def run_temporal_samples(n: int) -> None:
+    sample_hops = temporal_sample.sample_hops
     src, dst, t = stream(n)
     store = TemporalStore(n, undirected=True, policy=BlockPolicy("fixed", 3))
     store.insert(src, dst, t)
     roots, when = ids(3, n, n), torch.full((n,), float(t[-1]), dtype=torch.float64)
     places = 3 * torch.arange(n)
     sample_hops(store, roots, when, [2, 3], policy="uniform", positions=places)
-    sample_between(store, roots, when - 5, when, fanout=2)
+    temporal_sample.sample_between(store, roots, when - 5, when, fanout=2)
     sample_hops(store, roots, when, [2], policy="uniform", replace=True, search="linear")
     length = float(t[-1]) / 3
     sample_hops(store, roots, when, [3], window=length, snapshots=2, grouped=False)
     sample_hops(store, roots, when, [2, 2], window=length, prop_time=True)
-    random_walks(store, roots, when, 2)
-    count_walk(store, roots, when - 5, when)
+    temporal_sample.random_walks(store, roots, when, 2)
+    temporal_sample.count_walk(store, roots, when - 5, when)
     rows = build_tcsr(n, src, dst, t, undirected=True)
     sample_tcsr_hops(rows, roots, when, [2, 2], policy="uniform", positions=places)
     sample_tcsr_hops(rows, roots, when, [2], window=5.0)
 
 
-@scenario
-def caches(n: int) -> None:
+def run_caches(n: int) -> None:
     table = torch.arange(n * 3, dtype=torch.float32).view(n, 3)
     for index in ("dense", "hash"):
         for policy in ("lru", "lfu", "fifo"):
@@ -476,8 +415,7 @@ def caches(n: int) -> None:
     plain.fetch(ids(1, n, n))
 
 
-@scenario
-def trees(n: int) -> None:
+def run_trees(n: int) -> None:
     for dtype in (torch.float64, torch.int64):
         tree = SegmentTree(ids(1, 9, n).to(dtype) + 1)
         assert tree.total > 0
@@ -490,8 +428,7 @@ def trees(n: int) -> None:
         tree.draw(4, seed=1, remove=True)
 
 
-@scenario
-def weighted_draws(n: int) -> None:
+def run_weighted_draws(n: int) -> None:
     for dtype in (torch.float64, torch.int64, torch.float32):
         weights = (ids(2, 9, n) + 1).to(dtype)
         for method in weighted.METHODS:
@@ -500,27 +437,25 @@ def weighted_draws(n: int) -> None:
         weighted.time_draws(weights, method="sis", seconds=0.0)
 
 
-@scenario
-def edge_samples(n: int) -> None:
+def run_edge_samples(n: int) -> None:
     src, dst, t = stream(n)
-    table = EdgeTable.build(src, dst, t, n)
-    both = EdgeTable.build(src, dst, t, n, True)
+    table = edge_sampling.EdgeTable.build(src, dst, t, n)
+    both = edge_sampling.EdgeTable.build(src, dst, t, n, True)
     for rounding in ("nearest", "random"):
-        keep_share(table, 0.5, rounding=rounding)
+        edge_sampling.keep_share(table, 0.5, rounding=rounding)
     roots = ids(4, n, 12)
     before = torch.full((12,), float(t[-1]), dtype=torch.float64)
     weights = torch.rand(len(src), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    sample_nodewise(both, roots, [2, 2], before=before)
-    sample_nodewise(both, roots, weights=weights)
-    sample_layerwise(both, roots, [4, 4], batch=4, items="vertices")
-    sample_layerwise(both, roots, weights="degree")
-    sets = sample_subgraph(both, 8, 16, count=2, induced=False)
-    sample_subgraph(both, 8, 16, count=2, replacement=True, rebuild="rest")
-    induced_edges(both, sets.offsets, sets.vertices)
+    edge_sampling.sample_nodewise(both, roots, [2, 2], before=before)
+    edge_sampling.sample_nodewise(both, roots, weights=weights)
+    edge_sampling.sample_layerwise(both, roots, [4, 4], batch=4, items="vertices")
+    edge_sampling.sample_layerwise(both, roots, weights="degree")
+    sets = edge_sampling.sample_subgraph(both, 8, 16, count=2, induced=False)
+    edge_sampling.sample_subgraph(both, 8, 16, count=2, replacement=True, rebuild="rest")
+    edge_sampling.induced_edges(both, sets.offsets, sets.vertices)
 
 
-@scenario
-def ranks(n: int) -> None:
+def run_ranks(n: int) -> None:
     column = ids(1, 9, 4 * n)
     skip = (column + 1) % 9
     for dtype in (torch.float32, torch.float64):
@@ -529,8 +464,7 @@ def ranks(n: int) -> None:
         rank_columns(scores, column, torch.arange(4 * n + 1), skip)
 
 
-@scenario
-def grids(n: int) -> None:
+def run_grids(n: int) -> None:
     src, dst, _ = stream(n)
     intervals = torch.tensor([0, n, 4 * n])
     bounds = torch.tensor([0, n // 3, n])
@@ -543,8 +477,7 @@ def grids(n: int) -> None:
     assert int(counts.sum()) == len(src)
 
 
-@scenario
-def twin_streams(n: int) -> None:
+def run_twin_streams(n: int) -> None:
     spec = twins.RankCopySpec(
         events=4 * n, num_src=n, num_dst=n, repeat=0.3, mem_src=0.2, mem_dst=0.2, reach_pair=5,
         reach_src=5, reach_dst=5, blocks=2, mixing=0.5,
@@ -559,8 +492,7 @@ def twin_streams(n: int) -> None:
     twins.exact_exp2(u)
 
 
-@scenario
-def copies(n: int) -> None:
+def run_copies(n: int) -> None:
     thread = _cpu.CopyThread()
     source, target = torch.arange(n), torch.empty(n, dtype=torch.int64)
     thread.hold()
@@ -572,7 +504,9 @@ def copies(n: int) -> None:
     assert not thread.running
 
 
-@scenario
-def lines(n: int) -> None:
+def run_lines(n: int) -> None:
     table = ids(1, 99, 8 * n)
     _cpu.read_lines(table, torch.arange(n), torch.get_num_threads())
+
+
+SCENARIOS: Final = {n.removeprefix("run_"): f for n, f in vars().items() if n.startswith("run_")}

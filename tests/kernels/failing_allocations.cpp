@@ -12,10 +12,8 @@
 namespace {
 
 std::atomic<long> left{-1};  // allocations before the one that fails; below 0: none fails
-std::atomic<long> made{0};
 
 bool fails() {
-  ++made;
   return left.load() >= 0 && left.fetch_sub(1) == 0;
 }
 
@@ -36,12 +34,7 @@ void* get_or_throw(std::size_t size, std::size_t alignment) {
 
 extern "C" {
 
-void fail_after(long allocations) {
-  made = 0;
-  left = allocations;
-}
-
-long allocations_made() { return made; }
+void fail_after(long allocations) { left = allocations; }
 
 int mprotect(void* address, std::size_t size, int access) noexcept {
   using Call = int (*)(void*, std::size_t, int);

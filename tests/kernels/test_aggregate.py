@@ -6,22 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from csr_cases import dense, hub_csr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_checks import close, on_threads, refuses, same_bits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dgbench.kernels_cuda import _cpu
-from dgbench.kernels_cuda.aggregate import (
-    aggregate_parts,
-    aggregate_parts_scatter,
-    degrees,
-    spmm,
-)
-from dgbench.kernels_cuda.aggregate import prepared as topologies
+from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, degrees, spmm
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.runtime.errors import InvalidInputError
 
-WIDTHS = [*range(1, 21), 24, 31, 32, 33, 48, 64, 96, 100, 127, 128, 129, 200, 256, 300]
+WIDTHS = [*range(1, 10), 12, 16, 17, 31, 33, 48, 64, 100, 128, 300]
 
 
 def csr_of(mask, values=None):
@@ -31,14 +26,6 @@ def csr_of(mask, values=None):
     indptr[1:] = mask.sum(1).cumsum(0)
     kept = None if values is None else values[rows, columns].float().contiguous()
     return Csr(indptr, columns.int(), mask.shape[1], kept)
-
-
-def dense(csr):
-    """float64[N, C]; duplicates add up."""
-    out = torch.zeros(csr.num_rows, csr.num_cols, dtype=torch.float64)
-    rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
-    values = torch.ones(csr.nnz) if csr.values is None else csr.values
-    return out.index_put((rows, csr.indices.long()), values.double(), accumulate=True)
 
 
 def product(matrix, x, row_scale, col_scale, self_loop):
@@ -60,9 +47,8 @@ def parts_product(snapshots, x, row_scale, col_scale, self_loop):
     return torch.stack(columns, 1)
 
 
-def close(found, expected, tolerance=2e-6):
-    scale = expected.abs().max().clamp(min=1.0) if expected.numel() else 1.0
-    torch.testing.assert_close(found.double() / scale, expected / scale, rtol=0, atol=tolerance)
+def near(ours, expected, tolerance=2e-6):
+    close([ours], [expected], tolerance)
 
 
 def random_csr(generator, rows, columns, density, weighted):
@@ -106,12 +92,12 @@ def test_spmm_equals_dense_product(width, weighted, registers):
     r, c = torch.rand(70, generator=g), torch.rand(70, generator=g)
     for row_scale, col_scale, loop in [(None, None, False), (r, c, True), (r, None, False)]:
         y = spmm(csr, x, row_scale, col_scale, loop)
-        close(y, product(dense(csr), x, row_scale, col_scale, loop))
+        near(y, product(dense(csr), x, row_scale, col_scale, loop))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("snapshots", [1, 2, 3, 8, 17])
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 6, 7, 8, 16, 20, 33])
+@pytest.mark.parametrize("snapshots", [1, 3, 8, 17])
+@pytest.mark.parametrize("width", [1, 2, 3, 6, 7, 8, 20, 33])
 def test_parts_equal_each_snapshot(width, snapshots, weighted, registers):
     g = torch.Generator().manual_seed(100 * width + snapshots)
     parts, matrices = random_parts(g, 40, snapshots, 0.15, weighted)
@@ -119,51 +105,15 @@ def test_parts_equal_each_snapshot(width, snapshots, weighted, registers):
     r, c = torch.rand(40, snapshots, generator=g), torch.rand(40, snapshots, generator=g)
     for row_scale, col_scale, loop in [(None, None, False), (r, c, True)]:
         y = aggregate_parts(parts, x, row_scale, col_scale, loop)
-        close(y, parts_product(matrices, x, row_scale, col_scale, loop))
-
-
-@pytest.fixture
-def asked_ahead():
-    """The setter of how far ahead rows of x are asked for; the model's choice again afterwards."""
-    yield _cpu.aggregate_ahead
-    _cpu.aggregate_ahead(-1)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("width", [1, 2, 3, 6, 8, 12, 16, 33, 128, 150])
-def test_no_bit_depends_on_how_far_ahead_rows_are_asked_for(
-    width, weighted, registers, asked_ahead
-):
-    """Nor is anything read behind the lists' ends, however short they are."""
-    g = torch.Generator().manual_seed(width)
-    n = 300
-    degree = torch.randint(0, 9, (n,), generator=g) * torch.randint(0, 2, (n,), generator=g)
-    degree[7] = 40_000  # one row is cut into pieces
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
-    indices = torch.randint(0, n, (int(indptr[-1]),), generator=g).int()
-    values = torch.randn(indices.numel(), generator=g) if weighted else None
-    csr, x = Csr(indptr, indices, n, values), torch.randn(n, width, generator=g)
-    asked_ahead(0)
-    first = spmm(csr, x)
-    close(first, product(dense(csr), x, None, None, False), 2e-5)
-    for ahead in (1, 16, 64, 50_000, -1):
-        asked_ahead(ahead)
-        assert torch.equal(spmm(csr, x), first)
-
-
-def test_registers_that_nobody_has_are_refused():
-    with pytest.raises(ValueError, match="registers is 'avx1024'"):
-        _cpu.aggregate_registers("avx1024")
+        near(y, parts_product(matrices, x, row_scale, col_scale, loop))
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    rows=st.integers(0, 12),
-    columns=st.integers(1, 12),
+    rows=st.integers(0, 12), columns=st.integers(1, 12),
     edges=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=60),
-    width=st.integers(1, 40),
-    weighted=st.booleans(),
-)
+    width=st.integers(1, 40), weighted=st.booleans(),
+)  # fmt: skip
 def test_spmm_on_any_edge_list(rows, columns, edges, width, weighted):
     """Duplicates add up; rows may be empty; the matrix need not be square."""
     kept = sorted((r, c) for r, c in edges if r < rows and c < columns)
@@ -175,45 +125,8 @@ def test_spmm_on_any_edge_list(rows, columns, edges, width, weighted):
     csr = Csr(indptr, indices, columns, values)
     x = torch.linspace(-1, 1, columns * width).view(columns, width)
     first = spmm(csr, x)
-    close(first, product(dense(csr), x, None, None, False))
+    near(first, product(dense(csr), x, None, None, False))
     assert torch.equal(spmm(csr, x), first)  # the second product takes its rows by length
-
-
-def test_rows_are_copied_in_order_of_length():
-    """Long rows first; ties by the second list, then by row."""
-    indptr = torch.tensor([0, 1, 4, 5, 7, 7])
-    ex_indptr = torch.tensor([0, 0, 0, 2, 2, 3])
-    indices, values = torch.arange(7, dtype=torch.int32), torch.arange(14.0).view(7, 2)
-    lists = (indptr, indices, values, ex_indptr, torch.arange(3, dtype=torch.int32), None, None)
-    *copied, order = topologies._sort(lists)
-    assert order.tolist() == [1, 3, 2, 0, 4]
-    assert copied[0].tolist() == [0, 3, 5, 6, 7, 7]
-    assert copied[1].tolist() == [1, 2, 3, 5, 6, 4, 0]
-    assert torch.equal(copied[2], values[copied[1].long()])
-    assert copied[3].tolist() == [0, 0, 0, 2, 2, 3]
-    assert copied[4].tolist() == [0, 1, 2]
-    assert copied[5] is None
-
-
-@pytest.mark.parametrize(("rows", "block"), [(50, 64), (10_000, 156), (300_000, 4096)])
-def test_rows_are_sorted_among_neighbours(rows, block):
-    """Each block for itself, very long rows too; equal rows stay in their order."""
-    g = torch.Generator().manual_seed(3)
-    lengths = torch.randint(0, 6, (rows,), generator=g)
-    lengths[torch.randint(0, rows, (40,), generator=g)] = torch.randint(900, 1300, (40,))
-    second = torch.randint(0, 3, (rows,), generator=g)
-    starts = [
-        torch.cat([torch.zeros(1, dtype=torch.int64), at.cumsum(0)]) for at in (lengths, second)
-    ]
-    order = torch.empty(rows, dtype=torch.int32)
-    _cpu.sort_rows(*starts, order, 1)
-    keys = list(zip((-lengths).tolist(), (-second).tolist(), strict=True))
-    expected = [
-        row
-        for begin in range(0, rows, block)
-        for row in sorted(range(begin, min(begin + block, rows)), key=keys.__getitem__)
-    ]
-    assert order.tolist() == expected
 
 
 @pytest.mark.parametrize("width", [1, 2, 6, 16, 40, 130])
@@ -233,42 +146,18 @@ def test_rows_longer_than_a_piece(width, snapshots):
     expected = torch.stack([picked[1:].sum(0), 2 * total, picked.sum(0)])
     expected *= scale.double().unsqueeze(-1)
     for _ in range(2):  # as given, then by length
-        close(aggregate_parts(parts, x, scale), expected, 2e-5)
+        near(aggregate_parts(parts, x, scale), expected, 2e-5)
     expected = torch.stack([torch.zeros_like(total[0]), total[0], picked[:, 0].sum(0)])
     for _ in range(2):  # as given, then by length
         y = spmm(over, x[:, 0], scale[:, 0])
-        close(y, expected * scale[:, :1].double(), 2e-5)
+        near(y, expected * scale[:, :1].double(), 2e-5)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 6, 16, 48, 150])
+@pytest.mark.parametrize("width", [1, 2, 6, 150])
 def test_bits_do_not_depend_on_threads(width):
-    g = torch.Generator().manual_seed(5)
-    n = 3000
-    degree = torch.randint(0, 40, (n,), generator=g)
-    degree[17] = 60_000
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
-    indices = torch.randint(0, n, (int(indptr[-1]),), generator=g).int()
-    csr = Csr(indptr, indices, n, torch.randn(indices.numel(), generator=g))
-    x = torch.randn(n, width, generator=g)
-    before = torch.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2, 3, 5):
-            torch.set_num_threads(threads)
-            results.append(spmm(csr, x, self_loop=True))
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(results[0], y) for y in results[1:])
-
-
-def test_output_is_written_everywhere():
-    """Rows without entries are zero, not what memory held before."""
-    csr = Csr(torch.zeros(1001, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 1000)
-    for width in (1, 6, 16, 40, 130):
-        torch.full(
-            (1000, width), float("nan")
-        )  # freed at once: likely what the result is made from
-        assert torch.equal(spmm(csr, torch.ones(1000, width)), torch.zeros(1000, width))
+    csr = hub_csr(5, 3000, 60_000, most=40)
+    x = torch.randn(3000, width, generator=torch.Generator().manual_seed(5))
+    same_bits(on_threads(lambda: [spmm(csr, x, self_loop=True)], (1, 2, 5)))
 
 
 def test_nan_stays_in_its_neighbours():
@@ -304,16 +193,6 @@ def test_spmm_gradcheck(weighted, symmetric):
     assert torch.autograd.gradgradcheck(run, x)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("operator", [aggregate_parts, aggregate_parts_scatter])
-def test_parts_gradcheck(operator, weighted):
-    g = torch.Generator().manual_seed(4)
-    parts, _ = random_parts(g, 6, 3, 0.3, weighted)
-    r, c = torch.rand(6, 3, generator=g).double(), torch.rand(6, 3, generator=g).double()
-    x = torch.randn(6, 3, 2, generator=g).double().requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: operator(parts, x, r, c, True), x)
-
-
 @pytest.mark.parametrize("operator", [aggregate_parts, aggregate_parts_scatter])
 @pytest.mark.parametrize("width", [2, 6, 40])
 def test_parts_gradient_in_float32(operator, width):
@@ -323,123 +202,67 @@ def test_parts_gradient_in_float32(operator, width):
     x = torch.randn(50, 4, width, generator=g, requires_grad=True)
     dy = torch.randn(50, 4, width, generator=g)
     operator(parts, x, r, c, True).backward(dy)
-    close(x.grad, parts_product([m.T for m in matrices], dy, c, r, True))
+    near(x.grad, parts_product([m.T for m in matrices], dy, c, r, True))
 
 
 def test_gradient_of_a_rectangle():
     csr = random_csr(torch.Generator().manual_seed(6), 5, 9, 0.4, True)
-    x = torch.randn(9, 2, requires_grad=True)
+    x = torch.randn(9, 4)[:, ::2].requires_grad_()  # strided features are copied
     spmm(csr, x).sum().backward()
-    close(x.grad, dense(csr).T @ torch.ones(5, 2, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("scatter", [False, True])
-def test_opcheck(scatter):
-    g = torch.Generator().manual_seed(8)
-    parts, _ = random_parts(g, 6, 2, 0.4, True)
-    prepared = topologies.prepare_parts(parts)
-    lists = prepared.forward(parts.over, torch.float32, True)
-    back = prepared.transposed(parts.over, torch.float32, True)
-    x = torch.randn(6, 2, 3, requires_grad=True)
-    scale = torch.rand(6, 2)
-    arguments = (*lists, *back, x, scale, scale, True, scatter)
-    torch.library.opcheck(torch.ops.dgbench.aggregate.default, arguments)
+    near(x.grad, dense(csr).T @ torch.ones(5, 2, dtype=torch.float64))
 
 
 def test_degrees():
     g = torch.Generator().manual_seed(9)
     for weighted in (False, True):
         csr = random_csr(g, 20, 30, 0.2, weighted)
-        close(degrees(csr), dense(csr).sum(1))
+        near(degrees(csr), dense(csr).sum(1))
     empty = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 0)
     assert degrees(empty).shape == (0,)
 
 
-def test_strided_features_are_copied():
-    csr = random_csr(torch.Generator().manual_seed(1), 10, 10, 0.4, False)
-    wide = torch.randn(10, 8)
-    close(spmm(csr, wide[:, ::2]), dense(csr) @ wide[:, ::2].double())
-
-
-def test_the_transpose_is_remembered_and_renewed():
+def test_the_transpose_of_changed_values_is_made_again():
     csr = random_csr(torch.Generator().manual_seed(1), 10, 10, 0.4, True)
-    first = topologies.prepare(csr)
-    assert topologies.prepare(csr) is first
-    assert topologies.prepare(Csr(csr.indptr, csr.indices, 10, csr.values)) is first
-    csr.values.mul_(2.0)
-    assert topologies.prepare(csr) is not first
-    x = torch.randn(10, 2, requires_grad=True)
-    spmm(csr, x).sum().backward()
-    close(x.grad, dense(csr).T @ torch.ones(10, 2, dtype=torch.float64))
+    for _ in range(2):
+        x = torch.randn(10, 2, requires_grad=True)
+        spmm(csr, x).sum().backward()
+        near(x.grad, dense(csr).T @ torch.ones(10, 2, dtype=torch.float64))
+        csr.values.mul_(2.0)
 
 
-def test_topologies_are_forgotten_with_their_indices():
-    csr = random_csr(torch.Generator().manual_seed(1), 10, 10, 0.4, False)
-    spmm(csr, torch.randn(10, 2, requires_grad=True)).sum().backward()
-    known = len(topologies._known)
-    del csr
-    assert len(topologies._known) == known - 1
+def test_mistakes_are_named():
+    def multiply(indptr, indices, num_cols, values, x, **more):
+        return spmm(Csr(indptr, indices, num_cols, values), x, **more)
 
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x": torch.ones(4, 2)}, "x has 4 rows, expected 3"),
-        ({"x": torch.ones(3)}, "x has shape"),
-        ({"x": torch.ones(3, 2, dtype=torch.int64)}, "x is torch.int64"),
-        ({"x": torch.ones(3, 2, dtype=torch.bfloat16)}, "x is torch.bfloat16"),
-        ({"row_scale": torch.ones(2)}, r"row_scale has shape \(2,\), expected \(3,\)"),
-        ({"col_scale": torch.ones(3).double()}, "col_scale is torch.float64"),
-        ({"row_scale": torch.ones(3, requires_grad=True)}, "row_scale requires a gradient"),
-        ({"indices": torch.tensor([0, 3], dtype=torch.int32)}, "0 <= column < 3"),
-        ({"indices": torch.tensor([0, -1], dtype=torch.int32)}, "0 <= column < 3"),
-        ({"indices": torch.tensor([0, 1])}, "indices is torch.int64"),
-        ({"indptr": torch.tensor([0, 2, 1, 2])}, "indptr decreases"),
-        ({"indptr": torch.tensor([0, 1, 2, 3])}, "indptr runs from 0 to 3"),
-        ({"values": torch.ones(3)}, "values has 3 entries"),
-        ({"values": torch.ones(2, 2)}, "expected one per entry"),
-        (
-            {"num_cols": 4, "x": torch.ones(4, 2), "self_loop": True},
-            "self_loop needs a square matrix",
-        ),
-    ],
-)
-def test_mistakes_are_named(change, message):
-    given_ = {
-        "indptr": torch.tensor([0, 1, 1, 2]),
-        "indices": torch.tensor([0, 2], dtype=torch.int32),
-        "num_cols": 3,
-        "values": None,
-        "x": torch.ones(3, 2),
-        "row_scale": None,
-        "col_scale": None,
-        "self_loop": False,
-    }
-    given_ |= change
-    csr = Csr(given_["indptr"], given_["indices"], given_["num_cols"], given_["values"])
-    with pytest.raises(InvalidInputError, match=message):
-        spmm(csr, given_["x"], given_["row_scale"], given_["col_scale"], given_["self_loop"])
+    indices = torch.tensor([0, 2], dtype=torch.int32)
+    right = {"indptr": torch.tensor([0, 1, 1, 2]), "indices": indices, "num_cols": 3}
+    right |= {"values": None, "x": torch.ones(3, 2), "row_scale": None, "col_scale": None}
+    refuses(
+        multiply, right,
+        *(("x", x) for x in (torch.ones(4, 2), torch.ones(3), torch.ones(3, 2).long())),
+        ("x", torch.ones(3, 2).bfloat16()), ("row_scale", torch.ones(2)),
+        ("col_scale", torch.ones(3).double()), ("row_scale", torch.ones(3, requires_grad=True)),
+        ("indices", indices.long()), *(("indices|column", indices + i) for i in (-1, 1)),
+        ("indptr", torch.tensor([0, 2, 1, 2])), ("indptr", torch.tensor([0, 1, 2, 3])),
+        ("values", torch.ones(3)), ("values", torch.ones(2, 2)),
+    )  # fmt: skip
+    wide = {**right, "num_cols": 4, "x": torch.ones(4, 2), "self_loop": False}
+    refuses(multiply, wide, ("self_loop", True))
 
 
 def test_mistakes_in_parts_are_named():
     parts, _ = random_parts(torch.Generator().manual_seed(1), 5, 2, 0.4, True)
-    x = torch.ones(5, 2, 3)
     plain = [Csr(p.indptr, p.indices, p.num_cols) for p in parts.exclusive]
     small = csr_of(torch.ones(4, 4, dtype=torch.bool), torch.ones(4, 4))
     flat = Csr(parts.over.indptr, parts.over.indices, 5, parts.over.values[:, 0].contiguous())
-    for changed, message in [
-        (SimpleNamespace(over=parts.over, exclusive=[]), "exclusive is empty"),
-        (SimpleNamespace(over=parts.over, exclusive=plain), "weight all parts or none"),
-        (SimpleNamespace(over=parts.over, exclusive=[small, small]), "is 4 x 4"),
-        (SimpleNamespace(over=flat, exclusive=parts.exclusive), "one value per entry and snapshot"),
-    ]:
-        with pytest.raises(InvalidInputError) as caught:
-            aggregate_parts(changed, x)
-        assert message in f"{caught.value} {caught.value.hint}"
-    with pytest.raises(InvalidInputError, match="x holds 3 snapshots"):
-        aggregate_parts(parts, torch.ones(5, 3, 3))
-    with pytest.raises(InvalidInputError, match="row_scale has shape"):
-        aggregate_parts(parts, x, torch.ones(5))
+    refuses(
+        lambda over, exclusive, **more: aggregate_parts(
+            SimpleNamespace(over=over, exclusive=exclusive), **more
+        ),
+        {"over": parts.over, "exclusive": parts.exclusive, "x": torch.ones(5, 2, 3)},
+        ("exclusive", []), ("exclusive", plain), ("exclusive|4 x 4", [small, small]),
+        ("over|value", flat), ("x", torch.ones(5, 3, 3)), ("row_scale", torch.ones(5)),
+    )  # fmt: skip
 
 
 def test_a_mode_that_watches_operators_sees_products():
@@ -453,6 +276,8 @@ def test_a_mode_that_watches_operators_sees_products():
 
     g = torch.Generator().manual_seed(1)
     csr, x = random_csr(g, 30, 30, 0.2, True), torch.randn(30, 5, generator=g)
+    for _ in range(3):  # a product that is made again, too
+        spmm(csr, x)
     with Watch():
         watched = spmm(csr, x)
     assert "dgbench.aggregate.default" in seen

@@ -6,10 +6,10 @@ import json
 
 import pytest
 import torch
+from csr_cases import dense, hub_csr
 
 from dgbench.kernels_cuda.aggregate import choice, spmm
 from dgbench.kernels_cuda.aggregate.choice import ProductVariant
-from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 
 
@@ -69,30 +69,16 @@ def test_a_kept_table_is_read_and_used_for_the_widths_below():
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda kept: "",
-        lambda kept: "[]",
-        lambda kept: kept[:40],
-        lambda kept: json.dumps(json.loads(kept) | {"cpu": "another"}),
-        lambda kept: json.dumps(json.loads(kept) | {"build": "another"}),
-        lambda kept: json.dumps(json.loads(kept) | {"threads": 4096}),
-        lambda kept: json.dumps(json.loads(kept) | {"widths": {"2": ["avx1024", True, 8]}}),
-        lambda kept: json.dumps(json.loads(kept) | {"widths": {"2": ["avx2", True, 1 << 40]}}),
-        lambda kept: json.dumps(json.loads(kept) | {"widths": {"2": ["avx2", True]}}),
-        lambda kept: json.dumps(json.loads(kept) | {"widths": {"two": ["avx2", True, 8]}}),
+        "", "[]", "{", {"cpu": "another"}, {"build": "another"}, {"threads": 4096},
+        {"widths": {"2": ["avx1024", True, 8]}}, {"widths": {"2": ["avx2", True, 1 << 40]}},
+        {"widths": {"2": ["avx2", True]}}, {"widths": {"two": ["avx2", True, 8]}},
     ],
-)
+)  # fmt: skip
 def test_what_does_not_belong_here_is_passed_over(spoil):
     path = keep({2: ProductVariant("avx2", False, -1)})
-    path.write_text(spoil(path.read_text()))
+    kept = json.loads(path.read_text())
+    path.write_text(spoil if isinstance(spoil, str) else json.dumps(kept | spoil))
     choice.forget()
-    assert choice.choose(1, 2) == choice.model(1, 2)
-
-
-def test_a_folder_that_cannot_be_written_keeps_nothing(own_cache, monkeypatch):
-    (own_cache / "file").write_text("")
-    monkeypatch.setenv("DGBENCH_CACHE", str(own_cache / "file"))
-    path, owner = choice.kept_at(1)
-    assert not choice.write(path, owner, {})
     assert choice.choose(1, 2) == choice.model(1, 2)
 
 
@@ -112,24 +98,16 @@ def test_who_chooses(monkeypatch):
     assert choice.choose(1, 2) == choice.model(1, 2)
     monkeypatch.setenv(choice.SWITCH, "fastest")
     choice.forget()
-    with pytest.raises(InvalidInputError, match="DGBENCH_AGGREGATE is 'fastest'"):
+    with pytest.raises(InvalidInputError, match=choice.SWITCH):
         choice.choose(1, 2)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 6, 12, 24, 31, 32, 33, 64, 65, 80, 96, 100, 127, 128])
+@pytest.mark.parametrize("width", [1, 2, 3, 6, 12, 31, 33, 64, 80, 128, 150])
 def test_every_variant_is_the_product(width):
     """Empty rows, a hub, duplicates; and the same bits for all orders and distances."""
-    g = torch.Generator().manual_seed(width)
-    n = 257
-    degree = torch.randint(0, 7, (n,), generator=g) * torch.randint(0, 2, (n,), generator=g)
-    degree[5] = 40_000
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
-    indices = torch.randint(0, n, (int(indptr[-1]),), generator=g).int()
-    csr = Csr(indptr, indices, n, torch.rand(indices.numel(), generator=g))
-    x = torch.rand(n, width, generator=g)
-    rows = torch.repeat_interleave(torch.arange(n), degree)
-    expected = torch.zeros(n, width, dtype=torch.float64)
-    expected.index_add_(0, rows, csr.values.double()[:, None] * x.double()[csr.indices.long()])
+    csr = hub_csr(width, 257, 40_000)
+    x = torch.rand(257, width, generator=torch.Generator().manual_seed(width))
+    expected = dense(csr) @ x.double()
     for registers in choice.REGISTERS:
         bits = []
         for ordered, ahead in [(False, -1), (True, -1), (False, 8), (True, 32)]:

@@ -1,22 +1,47 @@
-"""Compiled attention against plain torch in float64."""
+"""Compiled attention over rows, packed steps and sampled neighbours, against float64."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_checks import close, refuses
 from torch import Tensor
 
 from dgbench.kernels_cuda import attention
+from dgbench.kernels_cuda.attention import temporal_attention
 from dgbench.models import attention as models
-from dgbench.runtime.errors import InvalidInputError
+
+
+def normal(seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+def run(function, floats: list[Tensor], grad: Tensor, *more, **named) -> list[Tensor]:
+    """The output, and the gradients of all floats along `grad`."""
+    leaves = [x.detach().requires_grad_() for x in floats]
+    out = function(leaves, *more, **named)
+    return [out.detach(), *torch.autograd.grad(out, leaves, grad)]
+
+
+def doubles(tensors: list[Tensor]) -> list[Tensor]:
+    return [x.double() for x in tensors]
+
+
+# --- Rows of a matrix ----------------------------------------------------------------------------
 
 
 def random_rows(rows: int, columns: int, degree: float, seed: int) -> tuple[Tensor, Tensor]:
     """A matrix without loops whose degrees vary: many rows are empty, some long."""
     generator = torch.Generator().manual_seed(seed)
-    rates = torch.rand(rows, generator=generator) ** 3 * 4 * degree
+    rates = degree * torch.rand(rows, generator=generator) ** 3 * 4
     counts = torch.poisson(rates, generator=generator).long() if columns > 1 else rates.long() * 0
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     owner = torch.repeat_interleave(torch.arange(rows), counts)
@@ -24,152 +49,276 @@ def random_rows(rows: int, columns: int, degree: float, seed: int) -> tuple[Tens
     return indptr, (indices + (indices >= owner)).int()
 
 
-def run(function, matrix, floats: list[Tensor], grad: Tensor, slope: float) -> list[Tensor]:
-    leaves = [x.detach().requires_grad_() for x in floats]
-    out = function(*matrix, *leaves, slope)
-    return [out.detach(), *torch.autograd.grad(out, leaves, grad)]
+def both_rows(matrix, floats: list[Tensor], grad: Tensor, slope: float = 0.2) -> None:
+    """Compare values and gradients of the compiled and the plain form."""
 
+    def by(module):
+        return lambda leaves: module.attend_rows(*matrix, *leaves, slope)
 
-def close(found: list[Tensor], exact: list[Tensor], tolerance: float) -> None:
-    for ours, reference in zip(found, exact, strict=True):
-        assert ours.shape == reference.shape
-        scale = max(1.0, float(reference.abs().max()) if reference.numel() else 0.0)
-        torch.testing.assert_close(ours.double(), reference, rtol=0, atol=tolerance * scale)
+    exact = run(
+        lambda leaves: models.plain_attend_rows(*matrix, *leaves, slope),
+        doubles(floats),
+        grad.double(),
+    )
+    close(run(by(attention), floats, grad), exact, 2e-5)
+    with torch.no_grad():
+        close([by(attention)(floats)], exact[:1], 2e-5)
 
 
 @given(
-    rows=st.integers(0, 40),
-    others=st.integers(0, 20),
-    degree=st.sampled_from([0.0, 0.3, 2.0, 12.0, 90.0]),
-    heads=st.integers(1, 5),
+    rows=st.integers(0, 40), others=st.integers(0, 20),
+    degree=st.sampled_from([0.0, 0.3, 2.0, 12.0, 90.0]), heads=st.integers(1, 5),
     width=st.sampled_from([1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 40, 64, 70, 130]),
-    slope=st.sampled_from([0.2, 0.0, 1.0, -0.5]),
-    scale=st.sampled_from([1.0, 0.0, 30.0]),
+    slope=st.sampled_from([0.2, 0.0, 1.0, -0.5]), scale=st.sampled_from([1.0, 0.0, 30.0]),
     seed=st.integers(0, 2**20),
-)
+)  # fmt: skip
 @settings(max_examples=60, deadline=None)
-def test_rows_and_gradients_equal_plain_torch(
-    rows, others, degree, heads, width, slope, scale, seed
-):
-    generator = torch.Generator().manual_seed(seed)
-    matrix = random_rows(rows, rows + others, degree, seed)
+def test_rows_equal_plain_torch(rows, others, degree, heads, width, slope, scale, seed):
+    columns = rows + others
     # What a model shows: values and scores side by side, so the rows of both lie apart.
-    shown = torch.randn(rows + others, heads * (width + 1), generator=generator)
-    values = shown[:, : heads * width].reshape(rows + others, heads, width)
-    source = shown[:, heads * width :] * scale if seed % 2 else shown[:, heads * width :]
-    target = torch.randn(rows, heads, generator=generator) * scale
-    grad = torch.randn(rows, heads, width, generator=generator)
-    found = run(attention.attend_rows, matrix, [values, source, target], grad, slope)
-    exact = run(
-        models.plain_attend_rows,
-        matrix,
-        [x.double() for x in (values, source, target)],
-        grad.double(),
-        slope,
+    shown, target, grad = normal(
+        seed, (columns, heads * (width + 1)), (rows, heads), (rows, heads, width)
     )
-    close(found, exact, 2e-5)
-    with torch.no_grad():
-        plain = attention.attend_rows(*matrix, values, source, target, slope)
-    close([plain], exact[:1], 2e-5)
-
-
-@pytest.mark.parametrize("heads", [1, 3])
-def test_the_number_of_threads_does_not_show(heads):
-    matrix = random_rows(3000, 3500, 8.0, 1)
-    generator = torch.Generator().manual_seed(2)
-    floats = [torch.randn(3500, heads, 20, generator=generator)]
-    floats += [torch.randn(n, heads, generator=generator) for n in (3500, 3000)]
-    grad = torch.randn(3000, heads, 20, generator=generator)
-    before = torch.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2, 5):
-            torch.set_num_threads(threads)
-            results.append(run(attention.attend_rows, matrix, floats, grad, 0.2))
-    finally:
-        torch.set_num_threads(before)
-    for other in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+    values = shown[:, : heads * width].reshape(columns, heads, width)
+    source = shown[:, heads * width :] * (scale if seed % 2 else 1)
+    both_rows(
+        random_rows(rows, columns, degree, seed), [values, source, target * scale], grad, slope
+    )
 
 
 def test_a_hub_with_more_neighbours_than_are_taken_at_a_time():
     rows = 3000
     indptr = torch.cat([torch.zeros(1), torch.full((rows,), rows - 1.0)]).long()
-    indices = torch.arange(1, rows, dtype=torch.int32)
-    generator = torch.Generator().manual_seed(3)
-    values, grad = (torch.randn(rows, 1, 8, generator=generator) for _ in range(2))
-    source, target = (torch.randn(rows, 1, generator=generator) for _ in range(2))
-    floats = [values, source, target]
-    found = run(attention.attend_rows, (indptr, indices), floats, grad, 0.2)
-    exact = run(
-        models.plain_attend_rows,
-        (indptr, indices),
-        [x.double() for x in floats],
-        grad.double(),
-        0.2,
-    )
-    close(found, exact, 2e-5)
+    values, grad, *scores = normal(3, *[(rows, 1, 8)] * 2, *[(rows, 1)] * 2)
+    both_rows((indptr, torch.arange(1, rows, dtype=torch.int32)), [values, *scores], grad)
 
 
 def test_a_hub_of_alike_neighbours_keeps_most_digits():
     """Its shares add up in float64; rows are added one after the other."""
     n = 10**5
     indptr = torch.cat([torch.zeros(1), torch.full((n,), n - 1.0)]).long()
-    ids = torch.arange(1, n, dtype=torch.int32)
     values, scores = torch.full((n, 1, 8), 0.1), torch.zeros(n, 1)
+    ids = torch.arange(1, n, dtype=torch.int32)
     out = attention.attend_rows(indptr, ids, values, scores, scores)
     assert (out[0].double() / 0.1 - 1).abs().max() < n * 2.0**-24
 
 
-def test_scores_of_any_size_and_rows_that_do_not_matter():
+def test_scores_of_any_size_doubled_entries_and_rows_that_do_not_matter():
     """Only differences of scores count, and a row that nobody reads spreads nothing."""
-    indptr, indices = torch.tensor([0, 2, 2, 3]), torch.tensor([1, 3, 0], dtype=torch.int32)
-    values = torch.eye(5).unsqueeze(1)
+    indptr, indices = torch.tensor([0, 2, 2, 3, 6]), torch.tensor([1, 3, 0, 2, 2, 5]).int()
+    values = torch.eye(6).unsqueeze(1)
     values[4] = torch.nan
-    source = torch.tensor([1e30, 1e30, 0.0, -1e30, torch.nan]).unsqueeze(1)
-    target = torch.zeros(3, 1)
-    out = attention.attend_rows(indptr, indices, values, source, target)
-    expected = torch.tensor([[0.5, 0.5, 0, 0, 0], [0, 1, 0, 0, 0], [1, 0, 0, 0, 0]])
-    assert torch.equal(out[:, 0], expected)
+    source = torch.tensor([1e30, 1e30, 0.0, -1e30, torch.nan, 0.0]).unsqueeze(1)
+    out = attention.attend_rows(indptr, indices, values, source, torch.zeros(4, 1))
+    expected = torch.tensor([[0.5, 0.5, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]])
+    assert torch.equal(out[:3, 0], expected)
+    torch.testing.assert_close(out[3, 0], torch.tensor([0, 0, 2 / 3, 0, 0, 1 / 3]))
 
 
-def test_doubled_entries_count_twice():
-    indptr, indices = torch.tensor([0, 3]), torch.tensor([1, 1, 2], dtype=torch.int32)
-    values = torch.eye(3).unsqueeze(1)
-    zero = torch.zeros(3, 1)
-    out = attention.attend_rows(indptr, indices, values, zero, zero[:1])
-    torch.testing.assert_close(out[0, 0], torch.tensor([0.25, 0.5, 0.25]))
+def test_wrong_rows_are_named():
+    right = {"indptr": torch.tensor([0, 1]), "indices": torch.tensor([1], dtype=torch.int32)}
+    values = torch.zeros(2, 1, 3)
+    right |= {"values": values, "source": torch.zeros(2, 1), "target": torch.zeros(1, 1)}
+    refuses(
+        attention.attend_rows, right, ("values", values.double()), ("values", values[0]),
+        ("values|source", values[:0]), ("source", torch.zeros(1, 1)),
+        ("target", torch.zeros(2, 1)), ("indices", torch.tensor([2], dtype=torch.int32)),
+        ("indptr", torch.tensor([0, 2])),
+    )  # fmt: skip
 
 
-def test_the_model_takes_the_compiled_form_for_float32_only(monkeypatch):
-    calls = []
-    real = attention.attend_rows
-    monkeypatch.setattr(attention, "attend_rows", lambda *a: calls.append(1) or real(*a))
-    matrix = random_rows(5, 6, 2.0, 1)
-    for dtype in (torch.float32, torch.float64):
-        models.attend_rows(
-            *matrix, *(torch.ones(s, dtype=dtype) for s in [(6, 1, 4), (6, 1), (5, 1)])
+# --- Packed steps --------------------------------------------------------------------------------
+
+
+def packed(steps: int, rows: int, longest: int, gaps: bool, seed: int) -> Tensor:
+    """int64[T, N]: sequences of 1 .. longest steps, with steps of nothing behind some."""
+    random = np.random.default_rng(seed)
+    out, number = np.full((rows, steps), -1), 0
+    for row in out:
+        at = 0
+        while at < steps:
+            end = min(steps, at + int(random.integers(1, longest + 1)))
+            row[at:end] = number
+            number += 1
+            at = end + int(random.integers(0, 3) if gaps else 0)
+    return torch.from_numpy(out.T.copy())
+
+
+def both_packed(steps: list[Tensor], grad: Tensor, sequence: Tensor | None, **options) -> None:
+    """Compare both forms, without what the plain one writes where there is nothing."""
+    real = torch.ones_like(grad[..., :1]) if sequence is None else (sequence >= 0).unsqueeze(-1)
+    options["sequence"] = sequence
+    ours = run(lambda x: attention.packed_attention(*x, **options), steps, grad)
+    exact = run(
+        lambda x: models.plain_packed_attention(*x, **options), doubles(steps), grad.double() * real
+    )
+    close(ours, [exact[0] * real, *exact[1:]], 2e-5)
+    if options.get("own") is not None:
+        assert not any(t[~options["own"]].any() for t in ours[:2])
+
+
+@given(
+    steps=st.sampled_from([1, 2, 5, 16, 17, 40, 130]), rows=st.integers(1, 6),
+    longest=st.sampled_from([1, 3, 16, 200]), gaps=st.booleans(), heads=st.integers(1, 4),
+    width=st.sampled_from([1, 3, 8, 16, 21, 32]), causal=st.booleans(),
+    chosen=st.sampled_from([None, 0.0, 0.4, 1.0]), scale=st.sampled_from([1.0, 0.0, 20.0]),
+    seed=st.integers(0, 2**20),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_steps_equal_plain_torch(
+    steps, rows, longest, gaps, heads, width, causal, chosen, scale, seed
+):
+    sequence = packed(steps, rows, longest, gaps, seed) if seed % 5 else None
+    *floats, grad, share = normal(seed, *[(steps, rows, heads * width)] * 4, (steps, rows))
+    floats[0] = floats[0] * scale
+    if seed % 2:  # one product for all three, or rows before steps: no copies
+        floats = list(torch.cat(floats, dim=-1).split(heads * width, dim=-1))
+        grad = grad.transpose(0, 1).contiguous().transpose(0, 1)
+    own = None if chosen is None else share.sigmoid() < chosen
+    both_packed(floats, grad, sequence, heads=heads, causal=causal, own=own)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_long_sequence(causal):
+    """More scores than are kept at a time."""
+    *floats, grad = normal(4, *[(2000, 1, 8)] * 4)
+    own = torch.zeros(2000, 1, dtype=torch.bool)
+    own[::7] = True
+    both_packed(floats, grad, None, causal=causal, own=own)
+
+
+def test_nothing_leaks_between_the_sequences_of_a_row():
+    sequence = torch.tensor([[0], [0], [1], [-1], [2], [2]])
+    q, k, v = normal(7, *[(6, 1, 4)] * 3)
+    clean = attention.packed_attention(q, k, v, sequence)
+    for tensor in (q, k, v):
+        tensor[2], tensor[3] = torch.nan, torch.inf
+    out = attention.packed_attention(q, k, v, sequence)
+    assert torch.equal(out[[0, 1, 4, 5]], clean[[0, 1, 4, 5]])
+    assert not out[3].any()
+    large = torch.tensor([[[1e20]], [[-1e20]], [[0.0]]])
+    out = attention.packed_attention(
+        large, 1e-10 * large, torch.tensor([[[1.0]], [[2.0]], [[6.0]]])
+    )
+    assert out.flatten().tolist() == [1.0, 2.0, 3.0]
+
+
+def test_wrong_steps_are_named():
+    x = torch.zeros(4, 2, 6)
+    sequence = torch.zeros(4, 2, dtype=torch.int64)
+    assert attention.packed_attention(x[:0], x[:0], x[:0]).shape == (0, 2, 6)
+    refuses(
+        attention.packed_attention, {"q": x, "k": x, "v": x, "sequence": sequence},
+        ("q", x.double()), ("k", x[:3]), ("v", x[0]), ("sequence", sequence.int()),
+        ("sequence", sequence[:2]), ("own", sequence), ("heads", 4), ("heads", 0),
+    )  # fmt: skip
+
+
+# --- Sampled neighbours --------------------------------------------------------------------------
+
+NAMES = ("query", "neighbours", "weight", "bias")
+Given = dict[str, Tensor | None]
+
+
+def problem(
+    counts: list[int], heads: int, nodes: int, edges: int, time: int, span: float = 1.0
+) -> Given:
+    draw = torch.Generator().manual_seed(sum(counts) + 7 * heads + nodes)
+    targets, entries, width = len(counts), sum(counts), nodes + edges + time
+
+    def rows(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw)
+
+    return {
+        "offsets": torch.tensor([0, *counts]).cumsum(0),
+        "times": span * (1 + torch.rand(targets, generator=draw).double()),
+        "edge_times": span * torch.rand(entries, generator=draw).double(),
+        "query": rows(heads, targets, width) / math.sqrt(width),
+        "neighbours": rows(entries, nodes),
+        "edges": rows(entries, edges) if edges else None,
+        "weight": 10.0 ** -torch.linspace(0, 4, time).unsqueeze(1) if time else None,
+        "bias": rows(time) if time else None,
+    }
+
+
+def plain(given: Given) -> Tensor:
+    """One target after the other, in the precision of the arguments."""
+    query, offsets, out = given["query"], given["offsets"].tolist(), []
+    for target, (first, stop) in enumerate(itertools.pairwise(offsets)):
+        z = [given["neighbours"][first:stop]]
+        if given["edges"] is not None:
+            z.append(given["edges"][first:stop])
+        if given["weight"] is not None:
+            age = (given["times"][target] - given["edge_times"][first:stop]).to(query)
+            z.append(torch.cos(age.unsqueeze(1) * given["weight"].t() + given["bias"]))
+        z = torch.cat(z, dim=1)
+        out.append(torch.softmax(query[:, target] @ z.t(), dim=1) @ z)
+    return torch.stack(out, dim=1)
+
+
+def compare(given: Given, tolerance: float = 2e-6) -> list[Tensor]:
+    """Compare results and derivatives; return those of the operator."""
+    (grad,) = normal(1, given["query"].shape)
+    leaves = [name for name in NAMES if given[name] is not None]
+    exact = {
+        name: x.double() if x is not None and x.dtype == torch.float32 else x
+        for name, x in given.items()
+    }
+    ours, right = (
+        run(
+            lambda x, form=form, base=base: form({**base, **dict(zip(leaves, x, strict=True))}),
+            [base[name] for name in leaves],
+            grad.to(base["query"]),
         )
-    assert len(calls) == 1
+        for form, base in ((lambda all_: temporal_attention(**all_), given), (plain, exact))
+    )
+    close(ours, right, tolerance)
+    return ours
 
 
-def test_wrong_arguments_are_named():
-    indptr, indices = torch.tensor([0, 1]), torch.tensor([1], dtype=torch.int32)
-    values, source, target = torch.zeros(2, 1, 3), torch.zeros(2, 1), torch.zeros(1, 1)
+@settings(deadline=None, max_examples=60)
+@given(
+    counts=st.lists(st.integers(0, 6), min_size=1, max_size=40), heads=st.integers(1, 5),
+    nodes=st.integers(0, 40), edges=st.sampled_from((0, 1, 16, 35)),
+    time=st.sampled_from((0, 1, 8, 16, 37)),
+)  # fmt: skip
+def test_neighbours_equal_a_loop(counts, heads, nodes, edges, time) -> None:
+    if nodes + edges + time:
+        compare(problem(counts, heads, nodes, edges, time))
 
-    def attend(**changed):
-        given = {"indptr": indptr, "indices": indices, "values": values, "source": source}
-        return attention.attend_rows(**{**given, "target": target, **changed})
 
-    assert attend().shape == (1, 1, 3)
-    for name, wrong, found in [
-        ("values", values.double(), "values is torch.float64"),
-        ("values", values[0], "values has shape"),
-        ("values", values[:0], "source has shape"),
-        ("source", source[:1], "source has shape"),
-        ("target", target.expand(2, 1), "target has shape"),
-        ("indices", torch.tensor([2], dtype=torch.int32), "indices must satisfy"),
-        ("indptr", torch.tensor([0, 2]), "indptr"),
-    ]:
-        with pytest.raises(InvalidInputError, match=found):
-            attend(**{name: wrong})
+@pytest.mark.parametrize("counts", [[0], [0, 0, 0], [1], [300, 0, 1], [2, 0, 3]])
+def test_targets_without_neighbours_and_with_many(counts) -> None:
+    out, to_query, *_ = compare(problem(counts, 2, 20, 5, 7))
+    nobody = torch.tensor(counts) == 0
+    assert not out[:, nobody].any()
+    assert not to_query[:, nobody].any()
+    assert temporal_attention(**problem([], 2, 20, 5, 7)).shape == (2, 0, 32)
+
+
+def test_the_first_target_that_a_thread_meets_may_have_no_neighbours() -> None:
+    """Without an encoding of ages its place to work in has no floats at all, which is no lack."""
+    with ThreadPoolExecutor(1) as of_its_own:
+        of_its_own.submit(compare, problem([0, 0, 3], 2, 20, 5, 0)).result()
+
+
+@pytest.mark.parametrize("span", [1e3, 1e8])
+def test_long_ages_are_encoded_as_in_float64(span) -> None:
+    given = problem([3, 0, 2] * 10, 2, 4, 3, 33, span)
+    exact = {n: x.double() if n in (*NAMES, "edges") else x for n, x in given.items()}
+    close([temporal_attention(**given)], [plain(exact)], 2e-6)
+
+
+def test_wrong_neighbours_are_named() -> None:
+    right = problem([3, 2, 4], 2, 6, 4, 5)
+    apart = {**right, "query": right["query"].transpose(0, 1).contiguous().transpose(0, 1)}
+    apart["neighbours"] = torch.cat([right["neighbours"]] * 2, dim=1)[:, :6]
+    assert torch.equal(temporal_attention(**apart), temporal_attention(**right))
+    refuses(
+        temporal_attention, right, ("query", torch.zeros(2, 3, 16)),
+        ("query", torch.zeros(2, 3, 15).double()), ("query|head", torch.zeros(0, 3, 15)),
+        ("neighbours|edge_times", torch.zeros(8, 6)), ("edges", torch.zeros(8, 4)),
+        ("edges", torch.zeros(9, 4).double()), ("weight", torch.zeros(4, 1)), ("bias", None),
+        ("times", torch.zeros(3)), ("offsets", torch.tensor([0, 3, 5])),
+        ("offsets", torch.tensor([0, 5, 3, 9])), ("offsets", torch.tensor([0, 3, 5, 8])),
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Samplers of edges against slow obvious ones, and their distributions on small graphs."""
+"""Tables of edges and samplers of them, against slow obvious ones and distributions."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_checks import refuses
 from scipy import stats
 from torch import Tensor
 
 from dgbench.kernels_cuda.edge_sampling import (
     EdgeTable,
     induced_edges,
+    keep_share,
     sample_layerwise,
     sample_nodewise,
     sample_subgraph,
+    share_of,
 )
 from dgbench.kernels_cuda.weighted import METHODS
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
@@ -34,6 +37,12 @@ def stream(seed: int, vertices: int, edges: int, last: int = 12) -> tuple[Tensor
     ends = torch.from_numpy(rng.integers(0, vertices, (2, edges)))
     times = np.sort(rng.integers(0, last, edges)).astype(np.float64)
     return ends[0].contiguous(), ends[1].contiguous(), torch.from_numpy(times)
+
+
+def shuffled(seed: int, vertices: int, edges: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The same in no order of time."""
+    src, dst, t = stream(seed, vertices, edges)
+    return src, dst, t[torch.randperm(edges, generator=torch.Generator().manual_seed(seed))]
 
 
 def star(leaves: int) -> EdgeTable:
@@ -93,17 +102,12 @@ def follow(table: EdgeTable, roots: dict[int, float], sample, at: int, shape: st
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 10**6),
-    vertices=st.integers(1, 8),
-    edges=st.integers(0, 50),
-    undirected=st.booleans(),
-    timed=st.booleans(),
+    seed=st.integers(0, 10**6), vertices=st.integers(1, 8), edges=st.integers(0, 50),
+    undirected=st.booleans(), timed=st.booleans(),
     shape=st.sampled_from(["vertex", "union", "edges", "vertices"]),
-    method=st.sampled_from(METHODS),
-    sizes=st.sampled_from([None, (2, 3), (0, 4), (1, 1, 5)]),
-    share=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
-    threads=st.sampled_from([1, 3]),
-)
+    method=st.sampled_from(METHODS), sizes=st.sampled_from([None, (2, 3), (0, 4), (1, 1, 5)]),
+    share=st.sampled_from([0.0, 0.3, 0.5, 1.0]), threads=st.sampled_from([1, 3]),
+)  # fmt: skip
 def test_samples_are_what_could_be_drawn(
     seed, vertices, edges, undirected, timed, shape, method, sizes, share, threads
 ) -> None:
@@ -132,27 +136,6 @@ def test_samples_are_what_could_be_drawn(
                 bounds[v] = max(bounds.get(v, -np.inf), times[r])
             follow(table, bounds, sample, pool, "union" if shape == "edges" else shape, wanted)
     assert sorted(set(torch.cat(sample.eids).tolist())) == sample.edges().tolist()
-
-
-def test_answers_do_not_depend_on_threads_or_on_how_a_batch_is_cut() -> None:
-    src, dst, t = stream(4, 40, 900)
-    table = EdgeTable.build(src, dst, t, 40, undirected=True)
-    roots = torch.arange(40)
-    one = sample_nodewise(table, roots, seed=9, threads=1)
-    for other in (
-        sample_nodewise(table, roots, seed=9, threads=4),
-        sample_nodewise(table, roots[10:], seed=9, first=10),
-    ):
-        skip = 40 - (other.node_offsets.numel() - 1)
-        for a, b in zip(one.layers, other.layers, strict=True):
-            assert torch.equal(a.eids[int(a.offsets[skip]) :], b.eids)
-    assert not torch.equal(one.eids[0], sample_nodewise(table, roots, seed=9, call=1).eids[0])
-    first = sample_subgraph(table, 8, 30, count=9, seed=2, threads=1)
-    again = sample_subgraph(table, 8, 30, count=9, seed=2, threads=4)
-    assert torch.equal(first.vertices, again.vertices)
-    assert torch.equal(first.eids, again.eids)
-    rest = sample_subgraph(table, 8, 30, count=4, seed=2, first=5)
-    assert torch.equal(first.vertices[int(first.offsets[5]) :], rest.vertices)
 
 
 def counted(sample, leaves: int, roots: int) -> Tensor:
@@ -211,37 +194,16 @@ def test_degrees_weigh_as_they_should_and_nothing_never_comes() -> None:
     assert (sample_nodewise(table, roots[:50], (4,), weights="degree").eids[0].numel()) == 150
 
 
-def test_counters_of_the_tree_and_of_a_rebuilt_table() -> None:
-    table = star(64)
-    root = torch.zeros(1, dtype=torch.int64)
-    tree = sample_nodewise(table, root, (10,), method="sis", arity=2).stats
-    assert (tree.draws, tree.redraws, tree.nodes_visited) == (10, 0, 2 * 6 * 10)
-    table_of_sums = sample_nodewise(table, root, (10,), method="its_rebuild").stats
-    assert (table_of_sums.draws, table_of_sums.rebuilt) == (10, 10)
-    assert 10 <= table_of_sums.elements_scanned <= 10 * 64
-    cycle = EdgeTable.build(
-        torch.arange(64), (torch.arange(64) + 1) % 64, torch.zeros(64).double(), 64
-    )
-    for rebuild, scanned in (("whole", [64 * 100] * 2), ("rest", [100, 64 * 100])):
-        cost = sample_subgraph(cycle, 64, 100, method="brs", rebuild=rebuild).stats
-        assert scanned[0] <= cost.elements_scanned <= scanned[1]
-        assert (cost.draws, cost.rebuilt, cost.redraws) == (100, 100, 0)
-
-
 # --- Subgraphs -----------------------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)
 @given(
-    seed=st.integers(0, 10**6),
-    vertices=st.integers(1, 8),
-    edges=st.integers(0, 40),
-    undirected=st.booleans(),
-    frontier=st.sampled_from([1, 3, 20]),
-    draws=st.sampled_from([0, 1, 6]),
-    count=st.sampled_from([0, 1, 6]),
+    seed=st.integers(0, 10**6), vertices=st.integers(1, 8), edges=st.integers(0, 40),
+    undirected=st.booleans(), frontier=st.sampled_from([1, 3, 20]),
+    draws=st.sampled_from([0, 1, 6]), count=st.sampled_from([0, 1, 6]),
     method=st.sampled_from(METHODS),
-)
+)  # fmt: skip
 def test_subgraphs_hold_their_edges(
     seed, vertices, edges, undirected, frontier, draws, count, method
 ) -> None:
@@ -296,28 +258,6 @@ def test_a_frontier_moves_as_it_should(method: str) -> None:
     assert sample.eids.numel() == 0
 
 
-def test_a_table_of_sums_and_the_tree_choose_the_same_slots() -> None:
-    src, dst, t = stream(8, 60, 900)
-    table = EdgeTable.build(src, dst, t, 60)
-    tree = sample_subgraph(table, 30, 200, count=3, method="sis", seed=4)
-    for rebuild in ("whole", "rest"):
-        sums = sample_subgraph(
-            table, 30, 200, count=3, method="its_rebuild", rebuild=rebuild, seed=4
-        )
-        assert torch.equal(tree.vertices, sums.vertices)
-        assert torch.equal(tree.eids, sums.eids)
-
-
-def test_a_dead_end_is_left_for_a_vertex_with_edges() -> None:
-    """All edges lead to vertices without any: every move is a new start."""
-    src, dst = torch.tensor([0, 1, 2]), torch.tensor([3, 4, 4])
-    table = EdgeTable.build(src, dst, torch.zeros(3).double(), 5)
-    sample = sample_subgraph(table, 2, 3000, count=1, seed=1)
-    assert sample.vertices.tolist() == [0, 1, 2]
-    assert 3000 <= sample.reseeded <= 3002
-    assert sample.eids.numel() == 0
-
-
 def test_edges_of_given_vertices_and_self_edges_once() -> None:
     src, dst = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 2, 0])
     for undirected in (False, True):
@@ -343,20 +283,15 @@ def test_empty_graphs_and_no_roots() -> None:
 
 def test_wrong_arguments_are_named() -> None:
     table, root = star(3), torch.zeros(1, dtype=torch.int64)
-    with pytest.raises(UnknownKeyError, match="method"):
-        sample_nodewise(table, root, method="its")
-    with pytest.raises(InvalidInputError, match="roots"):
-        sample_nodewise(table, root + 4)
-    with pytest.raises(InvalidInputError, match="before"):
-        sample_nodewise(table, root, before=torch.full((1,), torch.nan).double())
-    with pytest.raises(InvalidInputError, match="weights"):
-        sample_nodewise(table, root, weights=-torch.ones(3).double())
-    with pytest.raises(InvalidInputError, match="reservoir"):
-        sample_nodewise(table, root, weights="degree", method="reservoir")
-    with pytest.raises(InvalidInputError, match="arity"):
-        sample_nodewise(table, root, arity=3)
+    refuses(
+        lambda **given: sample_nodewise(table, **given), {"roots": root},
+        ("method", "its"), ("roots", root + 4), ("before", torch.full((1,), torch.nan).double()),
+        ("weights", -torch.ones(3).double()), ("arity", 3),
+    )  # fmt: skip
     with pytest.raises(InvalidInputError, match="weights"):
         sample_layerwise(table, root, items="vertices", weights=torch.ones(3).double())
+    with pytest.raises(InvalidInputError, match="reservoir"):
+        sample_nodewise(table, root, weights="degree", method="reservoir")
     with pytest.raises(InvalidInputError, match="frontier"):
         sample_subgraph(table, 5, 1, replacement=False)
     with pytest.raises(UnknownKeyError, match="rebuild"):
@@ -376,14 +311,71 @@ def test_weights_that_a_method_would_round_away_are_refused(method: str) -> None
         )  # fmt: skip
 
 
-def test_the_method_left_open_is_chosen_by_the_weights() -> None:
-    g = torch.Generator().manual_seed(3)
-    src, dst = torch.randint(0, 40, (2, 900), generator=g)
-    table = EdgeTable.build(src, dst, torch.arange(900.0).double(), 40)
-    roots = torch.arange(40)
-    for weights, name in [(None, "reservoir"), ("degree", "sis")]:
-        for sample in (sample_nodewise, sample_layerwise):
-            found = sample(table, roots, (7, 5), method=None, weights=weights, seed=5)
-            named = sample(table, roots, (7, 5), method=name, weights=weights, seed=5)
-            for one, other in zip(found.layers, named.layers, strict=True):
-                assert torch.equal(one.eids, other.eids)
+# --- Tables of edges ----------------------------------------------------------------------------
+
+
+def rows_of(src, dst, t, vertices: int, undirected: bool) -> list[list[tuple[int, int, float]]]:
+    """One list a vertex, by sorting."""
+    rows: list[list[tuple[int, int, float]]] = [[] for _ in range(vertices)]
+    for e in sorted(range(src.numel()), key=lambda e: float(t[e])):
+        rows[int(src[e])].append((int(dst[e]), e, float(t[e])))
+        if undirected:
+            rows[int(dst[e])].append((int(src[e]), e, float(t[e])))
+    return rows
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), vertices=st.integers(1, 9), edges=st.integers(0, 60),
+    undirected=st.booleans(), threads=st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_rows_are_in_order_of_time_and_arrival(seed, vertices, edges, undirected, threads) -> None:
+    src, dst, t = shuffled(seed, vertices, edges)
+    table = EdgeTable.build(src, dst, t, vertices, undirected, threads=threads)
+    wanted = rows_of(src, dst, t, vertices, undirected)
+    for v in range(vertices):
+        mine = slice(int(table.indptr[v]), int(table.indptr[v + 1]))
+        found = zip(
+            table.dst[mine].tolist(), table.eid[mine].tolist(), table.t[mine].tolist(), strict=True
+        )
+        assert list(found) == wanted[v]
+    assert table.num_edges == edges
+    assert table.num_nodes == vertices
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 2 / 3, 1.0])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_row_keeps_its_share(share: float, threads: int) -> None:
+    src, dst, t = stream(2, 300, 20_000)
+    table = EdgeTable.build(src, dst, t, 300)
+    keep = keep_share(table, share, seed=5, threads=threads)
+    kept = torch.bincount(src[keep], minlength=300)
+    assert torch.equal(kept, share_of(table.degrees, share))
+    assert torch.equal(keep, keep_share(table, share, seed=5, threads=1))
+    if 0 < share < 1:
+        assert not torch.equal(keep, keep_share(table, share, seed=6))
+
+
+def test_random_rounding_keeps_the_share_of_the_whole() -> None:
+    rows = 20_000  # of one edge each: to the nearest, all or nothing would stay
+    src = torch.arange(rows)
+    table = EdgeTable.build(src, src, torch.zeros(rows).double(), rows)
+    kept = int(keep_share(table, 0.3, seed=1, rounding="random").sum())
+    assert stats.binomtest(kept, rows, 0.3).pvalue > 1e-3
+    assert int(keep_share(table, 0.3, seed=1).sum()) == 0
+
+
+def test_wrong_tables_and_shares_are_named() -> None:
+    ids, t = torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.float64)
+    refuses(
+        EdgeTable.build, {"src": ids, "dst": ids, "t": t, "num_nodes": 1}, ("num_nodes", -1),
+        ("dst", ids + 1), ("t", t / 0),
+    )  # fmt: skip
+    table = EdgeTable.build(ids, ids, torch.tensor([1_600_000_000.1, 0.5], dtype=torch.float64), 1)
+    assert table.t.tolist() == [0.5, 1_600_000_000.1]
+    refuses(keep_share, {"table": table}, ("share", 1.5), ("rounding", "up"))
+    with pytest.raises(InvalidInputError, match="undirected"):
+        keep_share(EdgeTable.build(ids, ids, t, 1, undirected=True))
+    with pytest.raises(ValueError, match="dst"):  # a table that does not fit together
+        _ = EdgeTable(table.indptr, table.dst + 1, table.eid, table.t, 2).rows
+    assert share_of(torch.tensor([0, 1, 2, 3, 5, 7]), 0.5).tolist() == [0, 1, 1, 2, 3, 4]

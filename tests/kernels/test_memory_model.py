@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from csr_cases import csr_of, random_csr, snapshot_groups
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_checks import refuses
 
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import SlicedCsr, slice_csr
 from dgbench.kernels_cuda.variants import memory_model as model
 from dgbench.kernels_cuda.variants.memory_model import LoadCounts
-from dgbench.runtime.errors import InvalidInputError
 
 
 class Simulator:
@@ -63,76 +62,23 @@ def simulate_gespmm_adjacency(csr, weighted: bool) -> LoadCounts:
     return warp.counts
 
 
-def test_rows_by_hand():
+def test_rows_and_lanes_by_hand():
     assert [model.row_transactions(d) for d in (1, 2, 8, 9, 64)] == [1, 1, 1, 2, 8]
     assert [model.row_requests(d) for d in (1, 32, 33, 64)] == [1, 1, 2, 2]
     assert [model.row_requests(128, v) for v in (1, 2, 4)] == [4, 2, 1]
-    assert [model.vector_width(d) for d in (2, 32, 33, 48, 64, 66, 96, 128)] == [
-        1,
-        1,
-        1,
-        2,
-        2,
-        2,
-        4,
-        4,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("d", "alone", "together"),
-    [
-        (2, 0.0625, 0.25),
-        (4, 0.125, 0.5),
-        (6, 0.1875, 0.75),
-        (8, 0.25, 1.0),
-        (12, 0.375, 0.75),
-        (16, 0.5, 1.0),
-        (24, 0.75, 0.75),
-        (32, 1.0, 1.0),
-        (48, 0.75, 0.75),
-    ],
-)
-def test_lane_occupancy(d, alone, together):
-    assert model.lane_occupancy(d, coalesce=False) == alone
-    assert model.lane_occupancy(d) == together
-
-
-def test_the_examples_of_the_closed_formulas():
-    assert model.dense_side_counts(2 * 10, 2).transactions == 20
-    assert model.dense_side_counts(4, 16) == LoadCounts(4, 8)
-
-
-def test_gespmm_by_hand():
-    """Rows of 0, 33 and 2 entries, weighted, D = 2.
-
-    Pointers 3 x 2. Pieces of 32, 1 and 2 words at 0, 32 and 33: sectors 4, 1, 1; twice for values.
-    """
-    csr = csr_of([[], list(range(33)), [0, 1]], 40)
-    assert model.gespmm_adjacency(csr, 2) == LoadCounts(6 + 2 * 3, 6 + 2 * 6)
-    assert model.gespmm_adjacency(csr, 2, weighted=False) == LoadCounts(6 + 3, 6 + 6)
-    assert model.gespmm_adjacency(csr, 48) == LoadCounts(2 * 12, 2 * 18)  # two tiles of 32
-    assert model.gespmm_adjacency(csr, 128) == LoadCounts(2 * 12, 2 * 18)  # two tiles of 64
-    assert model.gespmm_loads(csr, 2) == LoadCounts(12 + 35, 18 + 35)
-
-
-def test_sliced_by_hand():
-    """Four rows of one entry at d = 2: one warp of four slices."""
-    sliced = slice_csr(csr_of([[0], [1], [2], [3]], 4))
-    # begins, ends, rows and the four staged columns are one run of words each
-    assert model.sliced_adjacency(sliced, 2) == LoadCounts(4, 4)
-    assert model.sliced_dense(sliced, 2) == LoadCounts(1, 4)
-    # alone, each slice pays its own requests
-    assert model.sliced_adjacency(sliced, 2, coalesce=False) == LoadCounts(16, 16)
-    assert model.sliced_dense(sliced, 2, coalesce=False) == LoadCounts(4, 4)
+    assert [model.vector_width(d) for d in (2, 32, 33, 48, 66, 96)] == [1, 1, 1, 2, 2, 4]
+    occupied = [(2, 0.0625, 0.25), (6, 0.1875, 0.75), (24, 0.75, 0.75), (48, 0.75, 0.75)]
+    for d, alone, together in occupied:
+        assert model.lane_occupancy(d, coalesce=False) == alone
+        assert model.lane_occupancy(d) == together
+    refuses(model.row_requests, {"d": 4, "vector": 4}, ("vector", 3))
+    refuses(model.lane_occupancy, {"d": 4}, ("d", 0))
 
 
 @given(
-    seed=st.integers(0, 999),
-    density=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
-    d=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 31, 32, 64]),
-    coalesce=st.booleans(),
-)
+    seed=st.integers(0, 999), density=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
+    d=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 31, 32, 64]), coalesce=st.booleans(),
+)  # fmt: skip
 def test_adjacency_loads_equal_the_simulated_warps(seed, density, d, coalesce):
     csr = random_csr(seed, 9, 100, density)
     sliced = slice_csr(csr)
@@ -167,10 +113,3 @@ def test_work_and_imbalance():
     empty = slice_csr(csr_of([[], []], 1))
     assert model.imbalance(model.slice_work(empty, 2)) == 1.0
     assert model.sliced_loads(empty, 2) == LoadCounts(0, 0)
-
-
-def test_refusals():
-    with pytest.raises(InvalidInputError, match="vector is 3"):
-        model.row_requests(4, 3)
-    with pytest.raises(InvalidInputError, match="d is 0"):
-        model.lane_occupancy(0)

@@ -1,16 +1,19 @@
-"""Overlap, exclusive parts and masked union against sets of (row, column)."""
+"""Overlap, exclusive parts, masked union and traces against sets of (row, column)."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from csr_cases import csr_of, entries, random_csr, snapshot_groups
 from hypothesis import given
+from hypothesis import strategies as st
+from kernel_checks import refuses
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
+from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology, trace_edges
 from dgbench.kernels_cuda.slices import csr_words, slice_csr
-from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.runtime.errors import InvalidInputError
 
 
 def weights(csr: Csr) -> dict[tuple[int, int], float | list[float]]:
@@ -94,42 +97,118 @@ def test_counts_by_hand():
     assert union.words() == (2 * 3 + 2 * 2 + 1) + 3
 
 
-def test_words_agree_with_the_formats():
-    group = [random_csr(seed, 30, 200, 0.4) for seed in (1, 1, 1)]
-    group[2] = random_csr(2, 30, 200, 0.4)
+def test_words_and_the_collapse_of_whole_slices():
+    group = [random_csr(seed, 30, 200, 0.4) for seed in (1, 1, 2)]
     parts = PartTopology.build(group)
     all_parts = (parts.over, *parts.exclusive)
     assert parts.words() == sum(slice_csr(part).words() for part in all_parts)
     assert parts.words(sliced=False) == sum(csr_words(part) for part in all_parts)
+    empty = PartTopology.build([csr_of([[], []], 2)] * 3)
+    assert (empty.over.nnz, empty.overlap_rate(), empty.jaccard()) == (0, 1.0, 1.0)
+    before, after = csr_of([list(range(1, 129))], 200), csr_of([list(range(129))], 200)
+    for granularity, shared in (("edge", 128), ("slice", 0)):
+        assert PartTopology.build([before, after], granularity).over.nnz == shared
 
 
-def test_all_snapshots_empty_share_everything():
-    parts = PartTopology.build([csr_of([[], []], 2)] * 3)
-    assert (parts.over.nnz, parts.overlap_rate(), parts.jaccard()) == (0, 1.0, 1.0)
+# --- Traces of sequences -------------------------------------------------------------------------
 
 
-def test_one_insertion_collapses_the_overlap_of_whole_slices():
-    before = csr_of([list(range(1, 129))], 200)
-    after = csr_of([list(range(129))], 200)
-    assert PartTopology.build([before, after], "edge").over.nnz == 128
-    assert PartTopology.build([before, after], "slice").over.nnz == 0
+@st.composite
+def sequences(draw: st.DrawFn) -> list[Csr]:
+    """1 to 11 snapshots whose entries come and go, some of them the same object twice."""
+    steps = draw(st.integers(1, 11))
+    rows, cols = draw(st.integers(0, 5)), draw(st.integers(1, 150))
+    weighted = draw(st.booleans())
+    change = draw(st.sampled_from([0.0, 0.02, 0.3, 1.0]))
+    density = draw(st.sampled_from([0.0, 0.05, 0.6, 1.0]))
+    generator = np.random.default_rng(draw(st.integers(0, 2**16)))
+    present = generator.random((rows, cols)) < density
+    found: list[Csr] = []
+    for _ in range(steps):
+        if found and generator.random() < 0.15:
+            found.append(found[-1])
+            continue
+        fresh = generator.random((rows, cols)) < density
+        present = np.where(generator.random((rows, cols)) < change, fresh, present)
+        now = present & (generator.random() > 0.1)  # an empty snapshot now and then
+        lists = [np.flatnonzero(row).tolist() for row in now]
+        values = generator.normal(size=int(now.sum())).tolist() if weighted else None
+        found.append(csr_of(lists, cols, values))
+    return found
+
+
+def same(one: Csr, other: Csr) -> None:
+    assert torch.equal(one.indptr, other.indptr)
+    assert torch.equal(one.indices, other.indices)
+    assert one.num_cols == other.num_cols
+    assert (one.values is None) == (other.values is None)
+    if one.values is not None and other.values is not None:
+        assert one.values.shape == other.values.shape
+        assert torch.equal(one.values, other.values)
+
+
+@given(
+    group=sequences(), granularity=st.sampled_from(["edge", "slice"]),
+    cap=st.sampled_from([1, 3, 8, 16, 32, 64]), window=st.integers(1, 12),
+    threads=st.integers(1, 3),
+)  # fmt: skip
+def test_every_group_is_what_a_build_makes(group, granularity, cap, window, threads):
+    trace = trace_edges(group, window, granularity, cap, threads=threads)
+    sizes = [size for size in (1, 2, 3, 4, 8, 11) if size <= min(window, len(group))]
+    counts = trace.counts(sizes, threads=threads)
+    assert len(counts) == sum(len(group) - size + 1 for size in sizes)
+    for times, found in counts.items():
+        built = PartTopology.build(group[times.start : times.stop], granularity, cap)
+        split = trace.split(times.start, len(times))
+        for one, other in zip(
+            (split.over, *split.exclusive), (built.over, *built.exclusive), strict=True
+        ):
+            same(one, other)
+        assert found.shared == built.over.nnz
+        assert found.entries == sum(group[t].nnz for t in times)
+        weightless = built.words(with_values=False, cap=cap)
+        nnz = built.over.nnz + sum(part.nnz for part in built.exclusive)
+        assert weightless == nnz + 2 * found.slices + len(times) + 1
+        union = set().union(*(entries(group[t]) for t in times))
+        assert found.distinct == len(union)
+
+
+def test_lives_by_hand():
+    """Column 0 stays, column 1 leaves and returns, column 2 is there once."""
+    group = [csr_of([columns], 3) for columns in ([0, 1], [0], [0, 1, 2], [0, 1])]
+    trace = trace_edges(group, 4)
+    assert [lives.tolist() for lives in trace.back] == [[0, 0], [1], [2, 0, 0], [3, 1]]
+    assert [lives.tolist() for lives in trace.ahead] == [[3, 0], [2], [1, 1, 0], [0, 0]]
+    # Held g = 1, 2, 3 snapshots before, or not within the four.
+    assert trace.gaps[:, 1:].tolist() == [[0, 0, 0, 2], [1, 0, 0, 0], [1, 1, 0, 1], [2, 0, 0, 0]]
+    assert trace.nbytes == 2 * 8
+
+
+def test_an_entry_may_live_longer_than_a_byte_counts():
+    one = csr_of([[0]], 1)
+    trace = trace_edges([one] * 300, 32)
+    assert trace.back[299].tolist() == trace.ahead[0].tolist() == [255]
+    counts = trace.counts([32])
+    assert {(found.shared, found.distinct) for found in counts.values()} == {(1, 1)}
+    assert trace.split(268, 32).over.nnz == 1
 
 
 def test_refusals_say_what_is_wrong():
-    good = csr_of([[0, 1], [1]], 2)
-    duplicate = csr_of([[0, 1], [1, 1]], 2)
-    with pytest.raises(InvalidInputError, match=r"csrs\[1\].indices: row 1 repeats a column"):
-        PartTopology.build([good, duplicate])
-    with pytest.raises(InvalidInputError, match="not in ascending order"):
-        UnionTopology.build([csr_of([[1, 0], []], 2)])
-    with pytest.raises(InvalidInputError, match=r"csrs\[1\] is 1 x 2"):
-        PartTopology.build([good, csr_of([[0]], 2)])
-    with pytest.raises(InvalidInputError, match="weighted or none"):
-        PartTopology.build([good, Csr(good.indptr, good.indices, 2, torch.ones(3))])
-    with pytest.raises(InvalidInputError, match="holds 0 snapshots"):
-        PartTopology.build([])
-    with pytest.raises(InvalidInputError, match="holds 33 snapshots"):
-        PartTopology.build([good] * 33)
-    with pytest.raises(UnknownKeyError) as caught:
-        PartTopology.build([good], "edges")
-    assert "edge" in caught.value.hint
+    good, other = csr_of([[0, 1], [1]], 2), csr_of([[0]], 2)
+    weighted = Csr(good.indptr, good.indices, 2, torch.ones(3))
+    wrong = [[], [good, other], [good, csr_of([[0, 1], [1, 1]], 2)], [csr_of([[1, 0], []], 2)]]
+    for build in (PartTopology.build, UnionTopology.build, trace_edges):
+        for group in [*wrong, [good, weighted], *([[good] * 33] if build != trace_edges else [])]:
+            with pytest.raises(InvalidInputError):
+                build(group)
+    refuses(PartTopology.build, {"csrs": [good]}, ("granularity", "edges"))
+    refuses(
+        trace_edges, {"csrs": [good], "window": 2}, ("window", 33), ("cap", 0),
+        ("granularity", "edges"),
+    )  # fmt: skip
+    assert trace_edges([good] * 3, 2, stop=lambda: True) is None
+    trace = trace_edges([good] * 3, 2)
+    assert trace.counts([2], stop=lambda: True) is None
+    for call in (lambda: trace.split(0, 3), lambda: trace.split(2, 2), lambda: trace.counts([3])):
+        with pytest.raises(InvalidInputError):
+            call()

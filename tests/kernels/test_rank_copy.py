@@ -1,5 +1,6 @@
 """The rank-copy operator: exact counts, the same bytes however it is cut, and the laws it draws."""
 
+import hashlib
 import math
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_checks import refuses
 
 from dgbench.kernels_cuda.twins import (
     RankCopy,
@@ -38,21 +40,13 @@ BLOCKS = replace(SIMPLE, blocks=12, mixing=0.1)
 SPECS = {"bipartite": BIPARTITE, "one pool": ONE_POOL, "simple": SIMPLE, "blocks": BLOCKS}
 
 
-PINNED_UNIFORM = 0.6935121390102292
-PINNED_EDGES = [
-    (74, 400),
-    (141, 74),
-    (396, 52),
-    (13, 100),
-    (29, 74),
-    (5, 20),
-    (25, 11),
-    (33, 401),
-    (1, 75),
-    (5, 330),
-    (25, 390),
-    (19, 258),
-]
+PINNED = {
+    "bipartite": "dcacc25f1b6d453c",
+    "one pool": "9c6b6446a60c6795",
+    "simple": "90e086efe4ce3ace",
+    "blocks": "921f1bc3a4b38101",
+}
+"""Digests of 6000 events: a change here changes every twin that was ever measured."""
 
 
 def mix(x: int) -> int:
@@ -67,24 +61,17 @@ def slow_uniform(seed: int, event: int, slot: int) -> float:
     return (mix((key + GOLDEN * (slot + 1)) & M64) >> 11) * 2.0**-53
 
 
-def pairs(src, dst):
-    return set(zip(src.tolist(), dst.tolist(), strict=True))
-
-
 @given(st.integers(0, M64), st.integers(0, 2**40), st.integers(0, 2**31))
 def test_uniforms_are_a_hash_of_seed_event_and_slot(seed, event, slot):
     assert uniforms(seed, event, 1, slot)[0] == slow_uniform(seed, event, slot)
 
 
-def test_first_uniforms_are_pinned():
-    assert uniforms(1, 0, 4, 0).tolist() == [slow_uniform(1, k, 0) for k in range(4)]
-    assert uniforms(1, 0, 1, 0)[0] == PINNED_UNIFORM
-
-
-def test_edges_are_pinned():
-    """A change here changes every twin that was ever measured."""
-    src, dst = rank_copy(SIMPLE, 7, 3000, 3012)
-    assert list(zip(src.tolist(), dst.tolist(), strict=True)) == PINNED_EDGES
+@pytest.mark.parametrize("name", SPECS)
+def test_edges_are_pinned(name):
+    src, dst = rank_copy(SPECS[name], 7)
+    assert hashlib.sha256(src.tobytes() + dst.tobytes()).hexdigest()[:16] == PINNED[name]
+    part = rank_copy(SPECS[name], 7, 2500, 4100)
+    assert np.array_equal(part, [src[2500:4100], dst[2500:4100]])
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -129,80 +116,6 @@ def test_ring_of_history_gives_the_same_bytes_as_keeping_all():
     assert np.array_equal(kept[1], dst)
 
 
-def test_a_part_equals_the_slice_of_the_whole():
-    src, dst = rank_copy(SIMPLE, 2)
-    part = rank_copy(SIMPLE, 2, 2500, 4100)
-    assert np.array_equal(part[0], src[2500:4100])
-    assert np.array_equal(part[1], dst[2500:4100])
-
-
-def test_seeds_differ():
-    assert not np.array_equal(rank_copy(SIMPLE, 1)[0], rank_copy(SIMPLE, 2)[0])
-
-
-@pytest.mark.parametrize(("name", "distinct"), [("simple", 0.98), ("blocks", 0.9)])
-def test_simple_graphs_have_no_loops_and_few_repeated_pairs(name, distinct):
-    src, dst = rank_copy(SPECS[name], 4)
-    assert not np.any(src == dst)
-    assert len(pairs(src, dst)) >= distinct * len(src)
-    allowed = rank_copy(replace(SPECS[name], simple=False), 4)
-    assert len(pairs(*allowed)) < 0.9 * distinct * len(src)
-
-
-def test_more_redraws_refuse_more_pairs():
-    crowded = replace(SIMPLE, num_src=60, events=1500, reply=0.0)
-    few, many = (len(pairs(*rank_copy(replace(crowded, redraws=n), 1))) for n in (0, 40))
-    assert few < many
-
-
-def test_a_bipartite_pair_set_refuses_too():
-    spec = replace(BIPARTITE, repeat=0.0, simple=True)
-    assert len(pairs(*rank_copy(spec, 1))) > 0.95 * spec.events
-    assert len(pairs(*rank_copy(replace(spec, simple=False), 1))) < 0.8 * spec.events
-
-
-def test_self_loops_come_at_their_rate_and_not_at_all_without():
-    src, dst = rank_copy(replace(ONE_POOL, repeat=0.0, reply=0.0, num_src=100), 9)
-    assert np.mean(src == dst) == pytest.approx(0.1, abs=0.02)
-    src, dst = rank_copy(replace(ONE_POOL, loop=0.0), 9)
-    assert not np.any(src == dst)
-
-
-def test_everything_repeats_when_repeat_is_one():
-    spec = replace(BIPARTITE, repeat=1.0)
-    src, dst = rank_copy(spec, 1)
-    assert len(pairs(src, dst)) <= spec.num_src + spec.num_dst  # only arrivals make new pairs
-
-
-def test_replies_reverse_earlier_pairs():
-    spec = replace(SIMPLE, reply=1.0, num_src=40, events=60)
-    src, dst = rank_copy(spec, 1)
-    fresh = {0}
-    seen: set[int] = {0, 1}
-    for k in range(1, len(src)):
-        if src[k] in seen and dst[k] in seen:
-            earlier = pairs(src[:k], dst[:k])
-            open_pairs = [p for p in earlier if p[::-1] not in earlier]
-            if open_pairs and (dst[k], src[k]) not in earlier:
-                fresh.add(k)  # tries may run out; it must stay rare
-        seen |= {int(src[k]), int(dst[k])}
-    assert len(fresh) <= 5
-
-
-def test_blocks_keep_edges_inside():
-    spec = replace(BLOCKS, reply=0.0, mixing=0.0, mem_dst=0.0)
-    src, dst = rank_copy(spec, 1)
-    arrivals = np.zeros(len(src), bool)
-    seen: set[int] = set()
-    for k, d in enumerate(dst.tolist()):
-        arrivals[k] = d not in seen
-        seen |= {d, int(src[k])}
-    drawn = ~arrivals & (dst >= spec.blocks)
-    assert np.mean((src % 12 == dst % 12)[drawn]) > 0.97
-    free = rank_copy(replace(spec, mixing=1.0), 1)
-    assert np.mean(free[0] % 12 == free[1] % 12) < 0.2
-
-
 @pytest.mark.parametrize(
     ("s", "q", "vertices"),
     [(0.0, 1.0, 50), (0.5, 4.0, 1000), (1.0, 2.0, 1000), (1.0 + 1e-6, 2.0, 1000), (2.27, 55.0, 800),
@@ -215,10 +128,6 @@ def test_ranks_follow_their_law(s, q, vertices):
     mass = np.log(x + q) if s == 1 else np.sign(1 - s) * (x + q) ** (1 - s)
     exact = (mass - mass[0]) / (mass[-1] - mass[0])  # the integral of the density, per rank
     assert np.abs(np.cumsum(drawn) - exact[1:]).max() < 0.01
-
-
-def test_rank_of_one_vertex_is_zero():
-    assert rank_draws(0.7, 3.0, 1, np.array([0.0, 0.5, 1 - 2**-53])).tolist() == [0, 0, 0]
 
 
 def test_lags_are_log_uniform_and_partly_uniform():
@@ -235,48 +144,35 @@ def test_lags_are_log_uniform_and_partly_uniform():
     assert lag_draws(0.0, 1000, 20, old, u).max() <= 20
 
 
-@given(st.floats(1e-290, 1e290))
-def test_log2_is_exact_enough(x):
+@given(st.floats(1e-290, 1e290), st.floats(-900, 900))
+def test_logarithms_and_powers_are_exact_enough(x, y):
     assert exact_log2(np.array([x]))[0] == pytest.approx(math.log2(x), rel=1e-14, abs=1e-15)
-
-
-@given(st.floats(-900, 900))
-def test_exp2_is_exact_enough(x):
-    assert exact_exp2(np.array([x]))[0] == pytest.approx(2.0**x, rel=1e-13)
+    assert exact_exp2(np.array([y]))[0] == pytest.approx(2.0**y, rel=1e-13)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_valid_spec_gives_exact_counts(data):
-    events = data.draw(st.integers(1, 400))
-    bipartite = data.draw(st.booleans())
-    simple = data.draw(st.booleans())
-    share = st.floats(0, 1)
-    low = 1 if bipartite else 2
+    def draw(strategy, allowed=True):
+        return data.draw(strategy) if allowed else 0
+
+    events, bipartite, simple = draw(st.integers(1, 400)), draw(st.booleans()), draw(st.booleans())
+    low, share, sides = 1 if bipartite else 2, st.floats(0, 1), ("src", "dst")
+    ranges = {"reach": st.integers(1, 500), "beta": st.floats(0.05, 3)}
+    ranges |= {"s": st.floats(0, 5), "q": st.floats(0.01, 1e5), "mem": share}
     spec = RankCopySpec(
         events=events,
-        num_src=data.draw(st.integers(low, max(low, events + (not bipartite)))),
-        num_dst=data.draw(st.integers(1, events)) if bipartite else 0,
+        num_src=draw(st.integers(low, max(low, events + (not bipartite)))),
+        num_dst=draw(st.integers(1, events), bipartite),
         simple=simple,
-        repeat=0.0 if simple else data.draw(share),
-        reply=0.0 if bipartite else data.draw(share),
-        loop=0.0 if bipartite or simple else data.draw(share),
-        mem_src=data.draw(share),
-        mem_dst=data.draw(share),
-        phi=data.draw(share),
-        p_src=data.draw(share),
-        reach_pair=data.draw(st.integers(1, 500)),
-        reach_src=data.draw(st.integers(1, 500)),
-        reach_dst=data.draw(st.integers(1, 500)),
-        beta_src=data.draw(st.floats(0.05, 3)),
-        beta_dst=data.draw(st.floats(0.05, 3)),
-        s_src=data.draw(st.floats(0, 5)),
-        q_src=data.draw(st.floats(0.01, 1e5)),
-        s_dst=data.draw(st.floats(0, 5)),
-        q_dst=data.draw(st.floats(0.01, 1e5)),
-        blocks=data.draw(st.sampled_from([1, 3, 12])),
-        mixing=data.draw(share),
-        redraws=data.draw(st.integers(0, 8)),
+        repeat=draw(share, not simple),
+        reply=draw(share, not bipartite),
+        loop=draw(share, not bipartite and not simple),
+        reach_pair=draw(st.integers(1, 500)),
+        blocks=draw(st.sampled_from([1, 3, 12])),
+        redraws=draw(st.integers(0, 8)),
+        **{name: draw(share) for name in ("phi", "p_src", "mixing")},
+        **{f"{name}_{side}": draw(one) for name, one in ranges.items() for side in sides},
     )
     seed = data.draw(st.integers(0, M64))
     src, dst = rank_copy(spec, seed)
@@ -289,51 +185,29 @@ def test_any_valid_spec_gives_exact_counts(data):
             assert not np.any(src == dst)
 
 
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"events": 0}, "events"),
-        ({"num_src": 1}, "num_src"),
-        ({"num_src": 6002}, "num_src"),
-        ({"num_dst": -1}, "num_dst"),
-        ({"repeat": 1.5}, "repeat"),
-        ({"phi": math.nan}, "phi"),
-        ({"q_src": 0.0}, "q_src"),
-        ({"s_dst": -1.0}, "s_dst"),
-        ({"beta_dst": 0.0}, "beta_dst"),
-        ({"reach_src": 0}, "reach_src"),
-        ({"redraws": -1}, "redraws"),
-        ({"blocks": 0}, "blocks"),
-        ({"simple": True}, "repeat"),
-        ({"num_dst": 5}, "reply"),
-    ],
-)
-def test_bad_parameters_are_named(change, word):
-    with pytest.raises(InvalidInputError, match=word):
-        replace(ONE_POOL, **change)
-
-
-@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, True])
-def test_bad_seeds_are_refused(seed):
-    with pytest.raises(InvalidInputError, match="seed"):
-        rank_copy(SIMPLE, seed)
-
-
-def test_taking_too_much_is_refused():
+def test_bad_parameters_are_named():
+    for name, value in (
+        ("events", 0), ("num_src", 1), ("num_src", 6002), ("num_dst", -1), ("repeat", 1.5),
+        ("phi", math.nan), ("q_src", 0.0), ("s_dst", -1.0), ("beta_dst", 0.0), ("reach_src", 0),
+        ("redraws", -1), ("blocks", 0),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=name):
+            replace(ONE_POOL, **{name: value})
+    for change in ({"simple": True}, {"num_dst": 5}):  # with repeats, with replies
+        with pytest.raises(InvalidInputError):
+            replace(ONE_POOL, **change)
+    for seed in (-1, 2**64, 1.5, True):
+        with pytest.raises(InvalidInputError, match="seed"):
+            rank_copy(SIMPLE, seed)
     stream = RankCopy(SIMPLE, 1)
     stream.take(5990)
-    with pytest.raises(InvalidInputError, match="10 events left"):
+    with pytest.raises(InvalidInputError):
         stream.take(11)
     assert len(stream.take(0)[0]) == 0
     with pytest.raises(InvalidInputError, match="begin, end"):
         rank_copy(SIMPLE, 1, 5, 3)
-
-
-@pytest.mark.parametrize(
-    ("s", "q", "vertices"),
-    [(math.nan, 1.0, 5), (-1.0, 1.0, 5), (17.0, 1.0, 5), (1.0, 0.0, 5), (1.0, math.inf, 5),
-     (1.0, math.nan, 5), (1.0, 1.0, 0)],
-)  # fmt: skip
-def test_laws_without_ranks_are_refused(s, q, vertices):
-    with pytest.raises(InvalidInputError, match="s, q, vertices"):
-        rank_draws(s, q, vertices, np.array([0.5]))
+    refuses(
+        lambda s, q, vertices: rank_draws(s, q, vertices, np.array([0.5])),
+        {"s": 1.0, "q": 1.0, "vertices": 5}, ("s", math.nan), ("s", -1.0), ("s", 17.0), ("q", 0.0),
+        ("q", math.inf), ("q", math.nan), ("vertices", 0),
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Fused GRU and LSTM scans against a plain loop over the steps."""
+"""GRU and LSTM scans over frames and packed rows, against plain loops over the steps."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_checks import close, on_threads, refuses, same_bits
 
-from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
+from dgbench.kernels_cuda.scan import (
+    CONTINUES,
+    FROM_ZERO,
+    gru_scan,
+    lstm_scan,
+    packed_gru_scan,
+    packed_lstm_scan,
+)
 from dgbench.runtime.errors import InvalidInputError
 
 SCANS = ("gru", "lstm")
+both = pytest.mark.parametrize("scan", SCANS)
 
 
 def gru_loop(x, w_in, w_hid, bias, h0):
@@ -54,12 +63,13 @@ def make(scan, steps, n, features, hidden, *, seed=0, dtype=torch.float32):
     return inputs if scan == "gru" else [*inputs, draw(n, hidden)]
 
 
-def outputs_of(scan, inputs, *, fused):
-    """(h_all, h_last[, c_last])."""
-    if fused and scan == "gru":
-        return gru_scan(*inputs, all_steps=True)
-    if fused:
-        return lstm_scan(*inputs, all_steps=True)
+def fused(scan, inputs):
+    """(h_all, h_last[, c_last]) of the operator."""
+    return (gru_scan if scan == "gru" else lstm_scan)(*inputs, all_steps=True)
+
+
+def looped(scan, inputs):
+    """The same of the loop."""
     if scan == "gru":
         states = gru_loop(*inputs)
         return states[1:], states[-1]
@@ -67,226 +77,255 @@ def outputs_of(scan, inputs, *, fused):
     return states[1:], states[-1], c
 
 
-def run(scan, inputs, weights, *, fused):
-    """Outputs, and the gradients of a weighted sum of them, in the order of the inputs."""
-    leaves = [t.detach().clone().requires_grad_() for t in inputs]
-    outputs = outputs_of(scan, leaves, fused=fused)
-    loss = sum((o * w.to(o.dtype)).sum() for o, w in zip(outputs, weights, strict=True))
-    grads = torch.autograd.grad(loss, leaves, materialize_grads=True)
+def run(function, scan, inputs, *more):
+    """Outputs, then gradients of a weighted sum of them with respect to all inputs."""
+    leaves = [t.detach().requires_grad_() for t in inputs]
+    outputs = function(scan, leaves, *more)
+    weights = torch.Generator().manual_seed(1)
+    loss = sum(
+        (o * torch.randn(o.shape, generator=weights, dtype=torch.float64).to(o.dtype)).sum()
+        for o in outputs
+    )
+    grads = torch.autograd.grad(loss, leaves, materialize_grads=True, allow_unused=True)
     return [o.detach() for o in outputs], list(grads)
 
 
-def loss_weights(scan, inputs, seed=1):
-    steps, n, hidden = inputs[0].shape[0], inputs[0].shape[1], inputs[2].shape[0]
-    generator = torch.Generator().manual_seed(seed)
-    shapes = [(steps, n, hidden), (n, hidden), (n, hidden)][: 2 if scan == "gru" else 3]
-    return [torch.randn(*s, generator=generator) for s in shapes]
-
-
-def distance(found, exact):
-    return float((found.double() - exact).norm())
-
-
-def assert_as_good_as_torch(found, torch_made, exact, label, whole=0.0):
+def as_good_as_torch(scan, inputs):
     """At most twice the error of plain torch in float32, over a floor of a few roundings.
 
-    `whole` is the norm of all tensors of a kind: a gradient that is a sum of terms of both signs
-    can come out far smaller than its terms, whose rounding it keeps.
+    A gradient that is a sum of terms of both signs can come out far smaller than its terms, whose
+    rounding it keeps, so the norm of all tensors of a kind counts.
     """
-    size = float(exact.norm())
-    allowed = 2 * distance(torch_made, exact) + 5e-7 * size + 5e-7 * whole + 1e-12
-    assert distance(found, exact) <= allowed, label
-    assert distance(found, exact) <= 1e-5 * max(size, whole / 10) + 1e-12, label
+    plain = run(looped, scan, inputs)
+    exact = run(looped, scan, [t.double() for t in inputs])
+    for ours, theirs, right in zip(run(fused, scan, inputs), plain, exact, strict=True):
+        whole = float(torch.cat([t.flatten() for t in right]).norm())
+        for a, b, c in zip(ours, theirs, right, strict=True):
+            assert a.shape == c.shape
+            size, error = float(c.norm()), float((a.double() - c).norm())
+            limit = 2 * float((b.double() - c).norm()) + 5e-7 * (size + whole) + 1e-12
+            assert error <= min(limit, 1e-5 * max(size, whole / 10) + 1e-12)
 
 
-@pytest.mark.parametrize("scan", SCANS)
+@both
 @settings(max_examples=60, deadline=None)
 @given(
     steps=st.integers(0, 7),
     n=st.one_of(st.integers(0, 14), st.sampled_from([25, 48, 97, 200, 901])),
     features=st.sampled_from([1, 2, 3, 8, 16, 17, 33, 64]),
-    hidden=st.sampled_from([1, 5, 6, 7, 16, 21, 32, 48, 64, 80]),
-    seed=st.integers(0, 2**20),
-)
+    hidden=st.sampled_from([1, 5, 6, 7, 16, 21, 32, 48, 64, 80]), seed=st.integers(0, 2**20),
+)  # fmt: skip
 def test_matches_loop(scan, steps, n, features, hidden, seed):
-    inputs = make(scan, steps, n, features, hidden, seed=seed)
-    weights = loss_weights(scan, inputs)
-    found = run(scan, inputs, weights, fused=True)
-    plain = run(scan, inputs, weights, fused=False)
-    exact = run(scan, [t.double() for t in inputs], weights, fused=False)
-    for kind, ours, theirs, truth in zip(("output", "grad"), found, plain, exact, strict=True):
-        whole = float(torch.cat([t.flatten() for t in truth]).norm())
-        for place, (a, b, c) in enumerate(zip(ours, theirs, truth, strict=True)):
-            assert a.shape == c.shape
-            assert_as_good_as_torch(a, b, c, f"{kind} {place}", whole)
+    as_good_as_torch(scan, make(scan, steps, n, features, hidden, seed=seed))
 
 
-@pytest.mark.parametrize("scan", SCANS)
+@both
 def test_long_frame_over_many_vertices(scan):
     """More vertices than one block per shard, more steps than fit in the usual block."""
-    inputs = make(scan, 90, 1500, 6, 24)
-    weights = loss_weights(scan, inputs)
-    found = run(scan, inputs, weights, fused=True)
-    plain = run(scan, inputs, weights, fused=False)
-    exact = run(scan, [t.double() for t in inputs], weights, fused=False)
-    for ours, theirs, truth in zip(found, plain, exact, strict=True):
-        for a, b, c in zip(ours, theirs, truth, strict=True):
-            assert_as_good_as_torch(a, b, c, scan)
+    as_good_as_torch(scan, make(scan, 90, 1500, 6, 24))
 
 
-@pytest.mark.parametrize("scan", SCANS)
+@both
 @pytest.mark.parametrize(("steps", "n"), [(5, 170), (16, 3000)])
 def test_same_bits_for_any_number_of_threads(scan, steps, n):
     inputs = make(scan, steps, n, 16, 32)
-    weights = loss_weights(scan, inputs)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        one = run(scan, inputs, weights, fused=True)
-        for threads in (2, 3):
-            torch.set_num_threads(threads)
-            many = run(scan, inputs, weights, fused=True)
-            for a, b in zip((*one[0], *one[1]), (*many[0], *many[1]), strict=True):
-                assert torch.equal(a, b)
-    finally:
-        torch.set_num_threads(before)
+    same_bits(on_threads(lambda: [t for kind in run(fused, scan, inputs) for t in kind]))
 
 
-@pytest.mark.parametrize("scan", SCANS)
+@both
 def test_strided_x_is_read_in_place(scan):
-    """A permuted [N, T, F], a slice of wider rows, every second step, and rows read backwards in
-    features (which are copied) give what the dense copy gives."""
-    steps, n, features, hidden = 6, 40, 8, 16
-    inputs = make(scan, steps, n, features, hidden)
-    weights = loss_weights(scan, inputs)
-    x = inputs[0]
+    """A permuted [N, T, F], a slice of wider rows, features apart (which are copied), repeats."""
+    steps, n, features = 6, 40, 8
+    x, *rest = make(scan, steps, n, features, 16)
     wide = torch.full((2 * steps, n, features + 5), float("nan"))
     wide[::2, :, 3 : 3 + features] = x
-    forms = {
-        "coalescent": x.permute(1, 0, 2).contiguous().permute(1, 0, 2),
-        "slice": wide[::2, :, 3 : 3 + features],
-        "features apart": x.permute(2, 0, 1).contiguous().permute(1, 2, 0),
-        "repeated": x[:1].expand(steps, n, features),
-    }
-    for name, form in forms.items():
-        dense = form.contiguous()
-        expected = run(scan, [dense, *inputs[1:]], weights, fused=True)
-        # clone() would make the form dense, so the gradient flows through the same view.
-        leaves = [form.detach().requires_grad_(), *(t.clone().requires_grad_() for t in inputs[1:])]
-        outputs = outputs_of(scan, leaves, fused=True)
-        loss = sum((o * w).sum() for o, w in zip(outputs, weights, strict=True))
-        grads = torch.autograd.grad(loss, leaves)
-        for a, b in zip((*expected[0], *expected[1]), (*outputs, *grads), strict=True):
-            assert torch.equal(a, b), name
+    for form in (
+        x.permute(1, 0, 2).contiguous().permute(1, 0, 2),
+        wide[::2, :, 3 : 3 + features],
+        x.permute(2, 0, 1).contiguous().permute(1, 2, 0),
+        x[:1].expand(steps, n, features),
+    ):
+        expected = run(fused, scan, [form.contiguous(), *rest])
+        for ours, right in zip(run(fused, scan, [form, *rest]), expected, strict=True):
+            same_bits([ours, right])
 
 
-@pytest.mark.parametrize("scan", SCANS)
-def test_nan_stays_with_its_vertex(scan):
-    inputs = make(scan, 4, 60, 5, 20)
-    clean = outputs_of(scan, inputs, fused=True)
-    inputs[0][1, 17, 2] = float("nan")
-    leaf = inputs[0].requires_grad_()
-    outputs = outputs_of(scan, inputs, fused=True)
-    others = torch.arange(60) != 17
-    assert outputs[0][1:, 17].isnan().all()
-    assert torch.equal(outputs[0][0], clean[0][0])
-    for found, expected in zip(outputs, clean, strict=True):
-        assert torch.equal(found[..., others, :], expected[..., others, :])
-    (grad,) = torch.autograd.grad(outputs[1].sum(), leaf)
-    assert not grad[:, others].isnan().any()
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_gates_saturate_and_keep_small_digits(sign):
+    """Around 88.4 e^x leaves float32; the grid is finer than the rounding of its exponent."""
+    small = torch.tensor([0.0, 1e-30, 1e-8, 3e-4, 0.02, 0.4, 3.0, 9.0, 40.0])
+    large = torch.cat([torch.linspace(80, 95, 3001), torch.tensor([1e3, 1e10, 3e38])])
+    x = sign * torch.cat([small, large])
+    rows = x.view(1, -1, 1)
+    for count, expected in (
+        (3, lambda v: (1 - torch.sigmoid(v)) * torch.tanh(v)),
+        (4, lambda v: torch.sigmoid(v) * torch.tanh(torch.sigmoid(v) * torch.tanh(v))),
+    ):
+        weights = torch.ones(1, 16 * count), torch.zeros(16, 16 * count), torch.zeros(16 * count)
+        h = fused("gru" if count == 3 else "lstm", [rows, *weights])[0][0]
+        right = expected(x.double())[:, None].expand_as(h)
+        torch.testing.assert_close(h.double(), right, rtol=1e-6, atol=1e-7)
+    # Weights that lead the value straight into tanh: z = 1/2, c = tanh(x).
+    w_in = torch.tensor([[0.0, 0.0, 1.0]])
+    _, h = gru_scan(rows, w_in, torch.zeros(1, 3), torch.zeros(3))
+    torch.testing.assert_close(h[:, 0].double(), 0.5 * x.double().tanh(), rtol=3e-7, atol=0)
 
 
-@pytest.mark.parametrize("value", [0.0, 1e-30, 1e-8, 3e-4, 0.02, 0.4, 3.0, 9.0, 40.0, 100.0, 1e30])
-def test_gates_saturate_and_keep_small_digits(value):
-    """One vertex, one step, weights that lead the value straight into tanh (and the sigmoid)."""
-    for x in (value, -value):
-        rows = torch.full((1, 1, 1), x)
-        w_in = torch.tensor([[0.0, 0.0, 1.0]])  # z = 1/2, c = tanh(x)
-        _, h = gru_scan(rows, w_in, torch.zeros(1, 3), torch.zeros(3))
-        exact = 0.5 * torch.tanh(torch.tensor(x, dtype=torch.float32).double())
-        assert float(h) == pytest.approx(float(exact), rel=3e-7, abs=0)
-        w_in = torch.tensor([[1.0, 0.0, 0.0]])  # h = z + (1 - z) tanh(0) = z for h0 = 1
-        _, h = gru_scan(rows, w_in, torch.zeros(1, 3), torch.zeros(3), torch.ones(1, 1))
-        exact = torch.sigmoid(torch.tensor(x, dtype=torch.float32).double())
-        assert float(h) == pytest.approx(float(exact), rel=3e-7, abs=1e-38)
-
-
-@pytest.mark.parametrize("scan", SCANS)
+@both
 def test_gradcheck(scan):
     for steps, n, features, hidden in ((3, 4, 2, 3), (1, 1, 1, 1), (2, 13, 1, 9)):
         inputs = make(scan, steps, n, features, hidden, dtype=torch.float64)
         leaves = [t.requires_grad_() for t in inputs]
         assert torch.autograd.gradcheck(
-            lambda *leaves: outputs_of(scan, leaves, fused=True), leaves, fast_mode=n > 10
+            lambda *leaves: fused(scan, leaves), leaves, fast_mode=n > 10
         )
 
 
-@pytest.mark.parametrize("scan", SCANS)
-@pytest.mark.parametrize("all_steps", [False, True])
-@pytest.mark.parametrize("with_state", [False, True])
-def test_opcheck(scan, all_steps, with_state):
-    inputs = make(scan, 3, 5, 4, 6)
-    if not with_state:
-        inputs = [*inputs[:4], *(None for _ in inputs[4:])]
-    leaves = [t if t is None else t.requires_grad_() for t in inputs]
-    name = "gru_scan" if scan == "gru" else "lstm_scan"
-    torch.library.opcheck(getattr(torch.ops.dgbench, name).default, (*leaves, all_steps, True, 0))
-
-
-@pytest.mark.parametrize("scan", SCANS)
-def test_only_the_wanted_gradients(scan):
+@both
+def test_only_the_wanted_gradients_as_often_as_wanted(scan):
     """Weights only (as in a first layer), then x only; states absent mean zero."""
     inputs = make(scan, 4, 30, 3, 8)
     zero = [torch.zeros_like(t) for t in inputs[4:]]
     call = gru_scan if scan == "gru" else lstm_scan
 
     def gradients(wanted, states):
-        leaves = [t.detach().clone() for t in inputs[:4]]
-        for i in wanted:
-            leaves[i].requires_grad_()
+        leaves = [t.detach().clone().requires_grad_(i in wanted) for i, t in enumerate(inputs[:4])]
         h_all, h_last, *_ = call(*leaves, *states, all_steps=False)
         assert h_all is None
-        return torch.autograd.grad(h_last.square().sum(), [leaves[i] for i in wanted])
+        chosen, loss = [leaves[i] for i in wanted], h_last.square().sum()
+        first = torch.autograd.grad(loss, chosen, retain_graph=True)
+        same_bits([first, torch.autograd.grad(loss, chosen)])
+        return first
 
     everything = gradients(range(4), zero)
     for wanted in ((1, 2, 3), (0,), (2,)):
-        for i, found in zip(wanted, gradients(wanted, []), strict=True):
-            assert torch.equal(found, everything[i])
+        same_bits([gradients(wanted, []), [everything[i] for i in wanted]])
 
 
-@pytest.mark.parametrize("scan", SCANS)
-def test_backward_twice_gives_the_same(scan):
-    leaves = [t.requires_grad_() for t in make(scan, 3, 10, 4, 5)]
-    loss = outputs_of(scan, leaves, fused=True)[1].sum()
-    first = torch.autograd.grad(loss, leaves, retain_graph=True, allow_unused=True)
-    second = torch.autograd.grad(loss, leaves, allow_unused=True)
-    for a, b in zip(first, second, strict=True):
-        assert torch.equal(a, b)
+def test_mistakes_are_named():
+    names = ("x", "w_in", "w_hid", "bias", "h0")
+    refuses(
+        gru_scan, dict(zip(names, make("gru", 2, 4, 3, 5), strict=True)),
+        ("x", torch.zeros(4, 3)), ("x", torch.zeros(2, 4, 3, dtype=torch.int64)),
+        ("w_in", torch.zeros(5, 15)), ("w_hid", torch.zeros(5, 20)), ("bias", torch.zeros(5)),
+        ("h0", torch.zeros(3, 5)), ("bias", torch.zeros(15).double()), ("h0", [[0.0]]),
+    )  # fmt: skip
 
 
-def test_no_steps_hands_the_states_on():
-    x, w_in, w_hid, bias, h0, c0 = make("lstm", 0, 7, 3, 4)
-    h_all, h_last, c_last = lstm_scan(x, w_in, w_hid, bias, h0, c0)
-    assert h_all.shape == (0, 7, 4)
-    assert torch.equal(h_last, h0)
-    assert torch.equal(c_last, c0)
+# --- Packed rows ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("place", "bad", "words"),
-    [
-        (0, torch.zeros(4, 3), r"x has shape \[4, 3\], expected \[T, N, F\]"),
-        (0, torch.zeros(2, 4, 3, dtype=torch.int64), "x is torch.int64"),
-        (1, torch.zeros(5, 15), r"w_in has shape \[5, 15\], expected \[3, 15\]"),
-        (2, torch.zeros(5, 20), r"w_hid has shape \[5, 20\], expected \[H, 3 H\]"),
-        (3, torch.zeros(5), r"bias has shape \[5\], expected \[15\]"),
-        (4, torch.zeros(3, 5), r"h0 has shape \[3, 5\], expected \[4, 5\]"),
-        (3, torch.zeros(15, dtype=torch.float64), "bias is torch.float64"),
-        (4, [[0.0]], "h0 is a list, expected a torch.Tensor"),
-    ],
-)
-def test_mistakes_are_named(place, bad, words):
-    inputs = make("gru", 2, 4, 3, 5)
-    inputs[place] = bad
-    with pytest.raises(InvalidInputError, match=words):
-        gru_scan(*inputs)
+def packed(scan, leaves, begins):
+    """h (and c) of every step, of inputs and the states that sequences begin from."""
+    if scan == "gru":
+        return [packed_gru_scan(*leaves[:4], begins, *leaves[4:])]
+    return list(packed_lstm_scan(*leaves[:4], begins, *leaves[4:]))
+
+
+def alone(scan, leaves, begins):
+    """The same: each sequence cut out and run by the plain loop."""
+    x, weights, states = leaves[0], leaves[1:4], leaves[4:]
+    steps, n, hidden = x.shape[0], x.shape[1], weights[1].shape[0]
+    columns = []
+    for v in range(n):
+        pieces = []
+        cuts = [t for t in range(steps) if t == 0 or begins[t, v] != CONTINUES]
+        for first, last in zip(cuts, [*cuts[1:], steps], strict=True):
+            k = int(begins[first, v])
+            own = [s[k : k + 1] if k >= 0 else x.new_zeros(1, hidden) for s in states]
+            rows = x[first:last, v : v + 1]
+            if scan == "gru":
+                pieces.append([gru_loop(rows, *weights, *own)[1:]])
+            else:
+                # The loop gives the last cell only, so c of each step is that of a shorter run.
+                h = lstm_loop(rows, *weights, *own)[0][1:]
+                c = [lstm_loop(rows[: i + 1], *weights, *own)[1] for i in range(last - first)]
+                pieces.append([h, torch.stack(c)])
+        columns.append([torch.cat(part) for part in zip(*pieces, strict=True)])
+    return [torch.cat(part, dim=1) for part in zip(*columns, strict=True)]
+
+
+def draw_case(scan, steps, n, features, hidden, starts, seed, dtype=torch.float32):
+    """Inputs with states to begin from, and int32[T, N]: go on, from zero, or from a row each."""
+    inputs = make(scan, steps, n, features, hidden, seed=seed, dtype=dtype)[:4]
+    states = make(scan, steps, starts, features, hidden, seed=seed + 1, dtype=dtype)[4:]
+    generator = torch.Generator().manual_seed(seed + 1)
+    begins = torch.full((steps, n), CONTINUES, dtype=torch.int32)
+    begins[torch.rand(steps, n, generator=generator) < 0.4] = FROM_ZERO
+    place = torch.randperm(steps * n, generator=generator)[:starts]
+    which = torch.randperm(starts, generator=generator)[: place.numel()]
+    begins.view(-1)[place] = which.to(torch.int32)
+    return [*inputs, *states], begins
+
+
+@both
+@pytest.mark.parametrize(("dtype", "bar"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+@settings(max_examples=25, deadline=None)
+@given(
+    steps=st.integers(1, 7), n=st.sampled_from([1, 2, 11, 13, 25]),
+    features=st.sampled_from([1, 3, 8, 17]), hidden=st.sampled_from([1, 5, 16, 33]),
+    starts=st.integers(0, 9), seed=st.integers(0, 2**20),
+)  # fmt: skip
+def test_equals_every_sequence_alone(scan, dtype, bar, steps, n, features, hidden, starts, seed):
+    leaves, begins = draw_case(scan, steps, n, features, hidden, starts, seed, torch.float64)
+    exact = run(alone, scan, leaves, begins)
+    ours = run(packed, scan, [t.to(dtype) for t in leaves], begins)
+    for kind, right in zip(ours, exact, strict=True):
+        close(kind, right, bar)
+
+
+@both
+def test_packed_gradcheck_and_threads(scan):
+    leaves, _ = draw_case(scan, 4, 3, 2, 3, 2, 5, torch.float64)
+    begins = torch.tensor([[-2, 1, -1], [-1, -2, -1], [0, -1, -2], [-1, -1, -2]], dtype=torch.int32)
+    assert torch.autograd.gradcheck(
+        lambda *leaves: tuple(packed(scan, leaves, begins)), [t.requires_grad_() for t in leaves]
+    )
+    leaves, begins = draw_case(scan, 12, 2000, 8, 32, 300, 1)
+    same_bits(on_threads(lambda: [t for kind in run(packed, scan, leaves, begins) for t in kind]))
+
+
+@both
+def test_nothing_crosses_a_seam(scan):
+    """NaN in the first half of every row stays there, in values and in gradients."""
+    x, *weights = make(scan, 8, 40, 5, 20, seed=9)[:4]
+    first = torch.zeros(8, 40, dtype=torch.bool)
+    first[4] = True
+    clean = packed(scan, [x, *weights], first)
+    for value in (float("nan"), 0.5):
+        x = x.detach().clone()
+        x[:4] = value
+        outputs = packed(scan, [x.requires_grad_(), *weights], first)
+        for a, b in zip(outputs, clean, strict=True):
+            assert torch.equal(a[4:], b[4:])
+            assert a[:4].isnan().all() or value == 0.5
+        (grad,) = torch.autograd.grad(outputs[0][4:].sum(), x)
+        assert bool((grad[4:] != 0).any())
+        assert not grad[4:].isnan().any()
+        assert value != 0.5 or not grad[:4].any()
+
+
+def test_no_packed_steps_and_no_rows():
+    for steps, n in ((0, 4), (3, 0)):
+        begins = torch.zeros(steps, n, dtype=torch.int32)
+        h, c = packed_lstm_scan(*make("lstm", steps, n, 2, 3)[:4], begins)
+        assert h.shape == c.shape == (steps, n, 3)
+
+
+def test_packed_mistakes_are_named():
+    x, w_in, w_hid, bias, h = draw_case("gru", 2, 2, 3, 5, 3, 1)[0]
+    begins = torch.tensor([[0, -1], [1, -1]], dtype=torch.int32)
+    right = {"x": x, "w_in": w_in, "w_hid": w_hid, "bias": bias, "begins": begins, "h_starts": h}
+    wrong = ([[-3, -1], [-1, -1]], [[0, -1], [3, -1]], [[0, -1], [-1, 0]])
+    refuses(
+        packed_gru_scan, right, ("begins", [[0, 0], [1, 0]]), ("h_starts", h.double()),
+        ("begins", torch.zeros(2, 3, dtype=torch.int32)), ("begins", torch.zeros(2, 2)),
+        *(("begins", torch.tensor(one, dtype=torch.int32)) for one in wrong),
+    )  # fmt: skip
+    begins[0, 1] = 7  # written to after a call: looked at again
+    with pytest.raises(InvalidInputError, match="begins"):
+        packed_gru_scan(**right)
+    *lstm, h, c = draw_case("lstm", 2, 2, 3, 5, 3, 1)[0]
+    for starts in ((h,), (h, c[:2])):
+        with pytest.raises(InvalidInputError, match="c_starts"):
+            packed_lstm_scan(*lstm, torch.zeros(2, 2, dtype=torch.bool), *starts)

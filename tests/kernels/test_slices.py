@@ -1,16 +1,38 @@
-"""Sliced CSR against cutting each row with a Python loop."""
+"""Sliced CSR, Algorithm 1 of PiPAD over it, and the balance of its work, against plain loops.
+
+Lane by lane the host plays the functors that the device kernel calls
+(variants/slice_coalescing.hpp).
+"""
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
-from csr_cases import csr_of, random_csr
-from hypothesis import given
+from csr_cases import csr_of, dense, random_csr, snapshot_groups
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_checks import close, refuses
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.slices import coo_words, csr_words, slice_count, slice_csr
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.kernels_cuda.slices import SlicedCsr, coo_words, csr_words, slice_count, slice_csr
+from dgbench.kernels_cuda.variants import (
+    aggregate_parts_sliced,
+    scatter_parts_sliced,
+    scatter_sliced,
+    slice_parts,
+    spmm_gespmm,
+    spmm_sliced,
+    warp_clocks,
+)
+from dgbench.kernels_cuda.variants import op as variants
+from dgbench.kernels_cuda.variants.balance import Balance, balance
+from dgbench.kernels_cuda.variants.work_items import ItemTimes, time_items
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
+from dgbench.systems.pipad.wire import pack, unpack
 
 
 def cut(csr: Csr, cap: int) -> tuple[list[int], list[int]]:
@@ -22,22 +44,20 @@ def cut(csr: Csr, cap: int) -> tuple[list[int], list[int]]:
     return rows, [*offsets, csr.nnz]
 
 
+def features(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
 @given(
-    seed=st.integers(0, 999),
-    rows=st.integers(0, 12),
-    cols=st.integers(1, 150),
+    seed=st.integers(0, 999), rows=st.integers(0, 12), cols=st.integers(1, 150),
     density=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
-    cap=st.sampled_from([1, 2, 7, 8, 16, 32, 64, 1000]),
-    weighted=st.booleans(),
-)
-def test_equals_the_loop_and_comes_back(seed, rows, cols, density, cap, weighted):
+    cap=st.sampled_from([1, 2, 7, 8, 16, 32, 64, 1000]), weighted=st.booleans(),
+)  # fmt: skip
+def test_slices_equal_the_loop_and_come_back(seed, rows, cols, density, cap, weighted):
     csr = random_csr(seed, rows, cols, density, weighted=weighted)
     sliced = slice_csr(csr, cap)
-    expected_rows, expected_offsets = cut(csr, cap)
-    assert sliced.row_indices.tolist() == expected_rows
-    assert sliced.slice_offsets.tolist() == expected_offsets
-    assert sliced.row_indices.dtype == torch.int32
-    assert sliced.slice_offsets.dtype == torch.int64
+    assert (sliced.row_indices.tolist(), sliced.slice_offsets.tolist()) == cut(csr, cap)
+    assert (sliced.row_indices.dtype, sliced.slice_offsets.dtype) == (torch.int32, torch.int64)
     assert sliced.num_slices == slice_count(csr, cap)
     back = sliced.to_csr()
     assert torch.equal(back.indptr, csr.indptr)
@@ -49,48 +69,214 @@ def test_words_by_hand():
     """Rows of 0, 33, 0, 32 and 1 entries: slices 0 + 2 + 0 + 1 + 1 = 4, nnz 66."""
     csr = csr_of([[], list(range(33)), [], list(range(32)), [7]], 40)
     sliced = slice_csr(csr)
-    assert sliced.row_indices.tolist() == [1, 1, 3, 4]
     assert sliced.slice_offsets.tolist() == [0, 32, 33, 65, 66]
     assert sliced.words() == 2 * 66 + 2 * 4 + 1
     assert sliced.words(with_values=False) == 66 + 2 * 4 + 1
     assert csr_words(csr) == 2 * 66 + 5 + 1
     assert csr_words(csr, with_values=False) == 66 + 5 + 1
     assert (coo_words(66), coo_words(66, with_values=False)) == (3 * 66, 2 * 66)
+    unsorted = slice_csr(csr_of([[3, 1, 3]], 4), cap=2)
+    assert unsorted.indices.tolist() == [3, 1, 3]
+    assert unsorted.slice_offsets.tolist() == [0, 2, 3]
 
 
-def test_hypersparse_takes_less_than_csr_and_a_hub_is_cut_evenly():
-    empty_rows = csr_of([[]] * 999 + [[0, 5]], 10)
-    assert slice_csr(empty_rows).words() == 2 * 2 + 2 + 1 < csr_words(empty_rows)
-    hub = Csr(torch.tensor([0, 100_000]), torch.arange(100_000, dtype=torch.int32), 100_000)
-    sliced = slice_csr(hub)
-    lengths = sliced.slice_offsets.diff()
-    assert sliced.num_slices == 3125
-    assert lengths.min() == lengths.max() == 32
+def test_wrong_matrices_and_caps_are_named():
+    indptr, indices = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1], dtype=torch.int32)
+    refuses(
+        lambda indptr, indices, values, cap: slice_csr(Csr(indptr, indices, 2, values), cap),
+        {"indptr": indptr, "indices": indices, "values": None, "cap": 32},
+        ("cap", 0), ("indices|column", indices + 1), ("indices|column", indices - 1),
+        ("indptr", torch.tensor([0, 5, 3])), ("indptr", torch.tensor([0, 1, 2])),
+        ("indices", indices.long()), ("indices", torch.arange(6, dtype=torch.int32)[::2]),
+        ("values", torch.ones(1)), ("indptr", indptr[:0]),
+    )  # fmt: skip
 
 
-def test_unsorted_and_repeated_columns_are_kept():
-    sliced = slice_csr(csr_of([[3, 1, 3]], 4), cap=2)
-    assert sliced.indices.tolist() == [3, 1, 3]
-    assert sliced.slice_offsets.tolist() == [0, 2, 3]
+@given(
+    seed=st.integers(0, 999), density=st.sampled_from([0.0, 0.05, 0.4, 1.0]),
+    d=st.sampled_from([1, 2, 3, 4, 6, 8, 9, 12, 16, 24, 31, 32, 33, 48, 64, 66, 128, 132]),
+    cap=st.sampled_from([1, 8, 16, 32, 64]), weighted=st.booleans(), coalesce=st.booleans(),
+    vector=st.booleans(), lanes=st.booleans(),
+)  # fmt: skip
+def test_products_equal_dense_ones(seed, density, d, cap, weighted, coalesce, vector, lanes):
+    csr = random_csr(seed, 7, 90, density, weighted=weighted)
+    sliced, matrix = slice_csr(csr, cap), dense(csr)
+    for product, x, a in (
+        (spmm_sliced, features(seed, 90, d), matrix),
+        (scatter_sliced, features(seed, 7, d), matrix.T),
+    ):
+        y = product(sliced, x, coalesce=coalesce, vector=vector, lanes=lanes)
+        close([y], [a @ x.double()], 2e-6)
 
 
-def test_refusals_name_the_argument():
-    good = csr_of([[0, 1], [1]], 2)
-    with pytest.raises(InvalidInputError, match="cap is 0"):
-        slice_csr(good, 0)
-    with pytest.raises(InvalidInputError, match="0 <= column < 2"):
-        slice_csr(csr_of([[0, 2]], 2))
-    with pytest.raises(InvalidInputError, match="0 <= column < 2"):
-        slice_csr(csr_of([[-1]], 2))
-    with pytest.raises(InvalidInputError, match=r"indptr.*at row [01]"):
-        slice_csr(Csr(torch.tensor([0, 5, 3]), good.indices, 2))
-    with pytest.raises(InvalidInputError, match="expected 0 to nnz"):
-        slice_csr(Csr(torch.tensor([0, 1, 2]), good.indices, 2))
-    with pytest.raises(InvalidInputError, match=r"indices is torch\.int64"):
-        slice_csr(Csr(good.indptr, good.indices.long(), 2))
-    with pytest.raises(InvalidInputError, match="not contiguous"):
-        slice_csr(Csr(good.indptr, torch.arange(6, dtype=torch.int32)[::2], 9))
-    with pytest.raises(InvalidInputError, match="values has 1 entries"):
-        slice_csr(Csr(good.indptr, good.indices, 2, torch.ones(1)))
-    with pytest.raises(InvalidInputError, match="indptr is empty"):
-        slice_csr(Csr(good.indptr[:0], good.indices[:0], 2))
+@given(
+    seed=st.integers(0, 99), snapshots=st.sampled_from([1, 2, 3, 5, 8]),
+    width=st.sampled_from([1, 2, 3, 8, 12, 33]), scattered=st.booleans(),
+)  # fmt: skip
+def test_lanes_and_registers_add_the_same(seed, snapshots, width, scattered):
+    """With weights of an entry for each snapshot, as an overlap has them."""
+    csr = random_csr(seed, 40, 40, 0.2, weighted=True)
+    weights = features(seed, csr.nnz, snapshots)
+    sliced = slice_csr(Csr(csr.indptr, csr.indices, 40, weights), 8)
+    x = features(seed + 1, 40, snapshots * width)
+    expected = []
+    for i, block in enumerate(x.double().split(width, dim=1)):
+        matrix = dense(Csr(csr.indptr, csr.indices, 40, weights[:, i]))
+        expected.append((matrix.T if scattered else matrix) @ block)
+    product = scatter_sliced if scattered else spmm_sliced
+    for lanes in (False, True):
+        close([product(sliced, x, lanes=lanes)], [torch.cat(expected, 1)], 2e-6)
+
+
+def test_adds_to_a_column_block_and_leaves_the_rest():
+    csr = csr_of([[0, 2], [1]], 3)
+    wide, out = features(1, 3, 8), torch.ones(2, 8)
+    spmm_sliced(slice_csr(csr), wide[:, 2:4], out=out[:, 4:6])
+    expected = torch.ones(2, 8, dtype=torch.float64)
+    expected[:, 4:6] += dense(csr) @ wide[:, 2:4].double()
+    close([out], [expected], 1e-6)
+
+
+@given(
+    group=snapshot_groups(), width=st.sampled_from([1, 2, 6, 16]), cap=st.sampled_from([8, 32]),
+)  # fmt: skip
+def test_a_partition_equals_its_snapshots_one_by_one(group, width, cap):
+    parts = PartTopology.build(group)
+    count, rows, columns = len(group), group[0].num_rows, group[0].num_cols
+    x, back = features(1, columns, count, width), features(2, rows, count, width)
+    begin, matrices = features(3, rows, count, width), [dense(csr) for csr in group]
+    y = aggregate_parts_sliced(parts, x, cap=cap)
+    added = aggregate_parts_sliced(parts, x, out=begin.clone(), cap=cap)
+    assert torch.equal(aggregate_parts_sliced(slice_parts(parts, cap), x), y)
+    expected = torch.stack([m @ x[:, i].double() for i, m in enumerate(matrices)], 1)
+    turned = torch.stack([m.T @ back[:, i].double() for i, m in enumerate(matrices)], 1)
+    scattered = scatter_parts_sliced(slice_parts(parts, cap), back)
+    close([y, added, scattered], [expected, begin + expected, turned], 2e-6)
+
+
+def test_slices_that_came_over_the_link_are_taken_as_they_are(monkeypatch):
+    parts = PartTopology.build([random_csr(seed, 50, 50, 0.3) for seed in range(3)])
+    x = features(1, 50, 3, 2)
+    expected = aggregate_parts_sliced(parts, x, cap=8)
+    wire = pack(parts, cap=8)
+    arrived = unpack(wire.layout, wire.tensors)
+
+    def refuse(*_):
+        raise AssertionError("cut again")
+
+    monkeypatch.setattr(variants, "slice_unchecked", refuse)
+    assert torch.equal(aggregate_parts_sliced(arrived, x, cap=8), expected)
+    assert torch.equal(aggregate_parts_sliced(parts, x, cap=8), expected)  # remembered, too
+    with pytest.raises(AssertionError):
+        aggregate_parts_sliced(arrived, x, cap=16)
+    columns = weakref.ref(arrived.over.indices)
+    del arrived
+    gc.collect()
+    assert columns() is None
+
+
+def test_wrong_features_and_lanes_are_named():
+    csr = csr_of([[0, 2], [1]], 3)
+    x = torch.zeros(3, 4)
+    refuses(
+        lambda **given: spmm_sliced(slice_csr(csr), **given), {"x": x}, ("x", x[:2]),
+        ("x", x.double()), ("x|stride", torch.zeros(4, 3).T), ("out", torch.zeros(2, 5)),
+        ("vector", 3),
+    )  # fmt: skip
+    wide, sliced = features(1, 70, 64), slice_csr(random_csr(3, 9, 70, 0.2))
+    for vector in (1, 2, 4):
+        y = spmm_sliced(sliced, wide, vector=vector)
+        close([y], [spmm_sliced(sliced, wide, vector=False)], 1e-6)
+    for columns in (33, 8):  # not a multiple of the lane's floats; several slices in a warp
+        with pytest.raises(InvalidInputError):
+            spmm_sliced(sliced, wide[:, :columns], vector=2)
+    spmm_sliced(sliced, wide[:, :8], vector=2, coalesce=False)
+    weighted = slice_csr(Csr(csr.indptr, csr.indices, 3, torch.ones(3, 2)))
+    with pytest.raises(InvalidInputError, match="weights"):
+        spmm_sliced(weighted, torch.zeros(3, 3))
+    parts = PartTopology.build([csr])
+    with pytest.raises(InvalidInputError, match="out"):
+        aggregate_parts_sliced(parts, torch.zeros(3, 1, 2), out=torch.zeros(2, 1, 3))
+    with pytest.raises(InvalidInputError, match="cap"):
+        slice_parts(parts, 0)
+    with pytest.raises(InvalidInputError, match="x"):
+        scatter_sliced(slice_csr(csr), x)
+    for call in (lambda: spmm_gespmm(csr, x), lambda: warp_clocks(slice_csr(csr), x)):
+        with pytest.raises(UnsupportedError):
+            call()
+
+
+# --- Balance -------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 3)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_balance_against_a_count_of_every_moment(warps):
+    clocks = [(begin + 10**6 * where, begin + length, where) for begin, length, where in warps]
+    clocks = [(begin, end + 10**6 * where, where) for begin, end, where in clocks]
+    result = balance(torch.tensor(clocks))  # clocks of processors are apart
+    spans, places = [], 0
+    for where in {w[2] for w in warps}:
+        own = [(b, b + n) for b, n, w in warps if w == where]
+        spans.append(max(e for _, e in own) - min(b for b, _ in own))
+        places += max(1, *(sum(b <= t < e for b, e in own) for t in range(101)))
+    balanced = sum(n for _, n, _ in warps) / places
+    assert (result.actual, result.places) == (max(spans), places)
+    assert result.balanced == pytest.approx(balanced)
+    assert result.gap == pytest.approx(1 - balanced / max(spans) if max(spans) else 0)
+
+
+def test_balance_of_nothing_and_nonsense():
+    assert balance(torch.zeros(0, 3, dtype=torch.int64)) == Balance(0.0, 0.0, 0, 0, 0)
+    for clocks in (torch.zeros(3, 2, dtype=torch.int64), torch.tensor([[0, 1, 0], [4, 3, 0]])):
+        with pytest.raises(InvalidInputError):
+            balance(clocks)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 99), rows=st.integers(1, 30), density=st.sampled_from([0.0, 0.1, 0.9]),
+    d=st.integers(1, 9), cap=st.sampled_from([1, 3, 32]),
+)  # fmt: skip
+def test_work_items_add_up_to_the_product(seed, rows, density, d, cap) -> None:
+    csr = random_csr(seed, rows, 70, density)
+    x, sliced = features(seed, 70, d), slice_csr(csr, cap)
+    for matrix, items in ((csr, rows), (sliced, sliced.num_slices)):
+        times = time_items(matrix, x, repeats=2)
+        close([times.y], [dense(csr) @ x.double()], 2e-6)
+        assert times.seconds.shape == times.entries.shape == (items,)
+        assert int(times.entries.sum()) == csr.nnz
+        assert bool(((times.seconds >= 0) & times.seconds.isfinite()).all())
+
+
+@settings(deadline=None, max_examples=60)
+@given(seconds=st.lists(st.integers(0, 50).map(float), max_size=40), workers=st.integers(1, 9))
+def test_items_go_to_whoever_is_free_first(seconds, workers) -> None:
+    entries = torch.tensor([i % 3 for i in range(len(seconds))], dtype=torch.int64)
+    times = ItemTimes(torch.tensor(seconds, dtype=torch.float64), entries, torch.empty(0))
+    busy = [0.0] * workers
+    for taken in seconds:  # items without entries take time and are no work
+        busy[busy.index(min(busy))] += taken
+    assert times.actual(workers) == max(busy)
+    work = sum(taken for taken, count in zip(seconds, entries.tolist(), strict=True) if count)
+    assert times.balanced(workers) == pytest.approx(work / workers)
+
+
+def test_wrong_work_items_are_named() -> None:
+    csr, x = random_csr(1, 4, 6, 0.5), torch.ones(6, 2)
+    far, sliced = Csr(csr.indptr, csr.indices + 6, 6), slice_csr(csr, 2)
+    wild = SlicedCsr(sliced.row_indices - 9, sliced.slice_offsets, sliced.indices, None, 2, 4, 6)
+    for matrix in (far, wild):  # ids out of range never reach the loop
+        with pytest.raises(ValueError):
+            time_items(matrix, x)
+    with pytest.raises(ValueError, match="workers"):
+        time_items(csr, x).actual(0)
+    refuses(
+        lambda **given: time_items(csr, **given), {"x": x, "repeats": 1}, ("repeats", 0),
+        ("x", torch.ones(5, 2)), ("x", x.double()),
+    )  # fmt: skip

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from csr_cases import csr_of
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from torch import nn
+from kernel_checks import on_threads, refuses, same_bits
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
@@ -73,10 +74,8 @@ def names_of(kind):
         layers = [f"{layer}_{gate}" for gate in "zrh" for layer in ("conv", "linear")]
         names = [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]
     elif kind == "evolvegcn":
-        parts = [
-            "initial",
-            *(f"cell.{p}" for p in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")),
-        ]
+        cell = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        parts = ["initial", *(f"cell.{part}" for part in cell)]
         names = [f"layer_{k}.{part}" for k in (1, 2) for part in parts]
     else:
         layers = ("conv_1", "conv_2", "norm_1", "norm_2")
@@ -92,17 +91,9 @@ class Pair:
     def __init__(self, kind, frame, hidden, *, every=False, group=2, decay=0.0, rate=1e-2):
         self.kind, self.frame, self.hidden, self.every = kind, frame, hidden, every
         steps, _, features = frame.x.shape
+        shape = {"feature_dim": features, "hidden_dim": hidden, "frame": steps, "seed": 5}
         self.plain, self.other = (
-            build_model(
-                kind,
-                feature_dim=features,
-                hidden_dim=hidden,
-                task="node",
-                cell="gru",
-                frame=steps,
-                seed=5,
-            ).to(frame.dtype)
-            for _ in range(2)
+            build_model(kind, task="node", cell="gru", **shape).to(frame.dtype) for _ in range(2)
         )
         draw = torch.Generator().manual_seed(9)
         for one, same in zip(self.plain.parameters(), self.other.parameters(), strict=True):
@@ -149,17 +140,11 @@ class Pair:
 
 
 @given(
-    kind=st.sampled_from(MODELS),
-    steps=st.integers(1, 5),
-    nodes=st.integers(1, 30),
-    features=st.integers(1, 5),
-    hidden=st.sampled_from([1, 2, 7, 8, 9, 17]),
-    density=st.sampled_from([0.0, 0.1, 0.7, 1.0]),
-    group=st.integers(1, 3),
-    every=st.booleans(),
-    decay=st.sampled_from([0.0, 0.1]),
-    seed=st.integers(0, 99),
-)
+    kind=st.sampled_from(MODELS), steps=st.integers(1, 5), nodes=st.integers(1, 30),
+    features=st.integers(1, 5), hidden=st.sampled_from([1, 2, 7, 8, 9, 17]),
+    density=st.sampled_from([0.0, 0.1, 0.7, 1.0]), group=st.integers(1, 3), every=st.booleans(),
+    decay=st.sampled_from([0.0, 0.1]), seed=st.integers(0, 99),
+)  # fmt: skip
 @example("tgcn_model", 1, 1, 1, 1, 0.0, 1, False, 0.0, 0)
 @example("tgcn_model", 16, 60, 4, 8, 0.1, 2, True, 0.1, 1)
 @example("evolvegcn", 1, 1, 1, 1, 1.0, 1, True, 0.0, 0)
@@ -216,45 +201,14 @@ def test_float32_keeps_as_many_digits_as_torch(kind):
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("nodes", [170, 3000])
 def test_bits_do_not_depend_on_threads_or_repetition(kind, nodes):
-    found = []
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 2, 2, 5):
-            torch.set_num_threads(threads)
-            frame = Frame(4, nodes, 3, 2 / nodes, 1, torch.float32)
-            pair = Pair(kind, frame, 16, every=kind != "mpnn_lstm")
-            losses = [pair.step(adam=pair.adam) for _ in range(UPDATES)]
-            found.append((losses, pair.flat.values.clone(), pair.flat.grads.clone()))
-    finally:
-        torch.set_num_threads(before)
-    losses, values, grads = found[0]
-    for other in found[1:]:
-        assert other[0] == losses
-        assert torch.equal(other[1], values)
-        assert torch.equal(other[2], grads)
+    frame = Frame(3, nodes, 3, 2 / nodes, 1, torch.float32)
 
+    def train():
+        pair = Pair(kind, frame, 16, every=kind != "mpnn_lstm")
+        losses = [pair.step(adam=pair.adam) for _ in range(2)]
+        return [torch.tensor(losses), pair.flat.values, pair.flat.grads]
 
-def test_parameters_and_gradients_are_views_of_flat_ones():
-    layer = nn.Linear(3, 2)
-    wanted = layer.weight.detach().clone()
-    flat = FlatParameters(list(layer.parameters()))
-    assert torch.equal(layer.weight, wanted)
-    flat.values += 1
-    flat.grads[:] = torch.arange(8)
-    assert torch.equal(layer.weight, wanted + 1)
-    assert torch.equal(layer.bias.grad, torch.tensor([6.0, 7.0]))
-    assert [g.shape for g in flat.gradients()] == [p.shape for p in layer.parameters()]
-
-
-def test_a_later_update_counts_its_step():
-    """Adam's first updates are corrected for their beginning; a step count that stays is seen."""
-    pair = Pair("tgcn_model", Frame(2, 5, 2, 0.2, 0), 4)
-    for _ in range(7):
-        pair.step(adam=pair.adam)
-        pair.plain_step()
-    assert pair.adam.updates == 7
-    for one, same in zip(pair.plain.parameters(), pair.other.parameters(), strict=True):
-        assert float((one - same).detach().abs().max()) < 1e-7
+    same_bits(on_threads(train, (1, 2, 2, 5)))
 
 
 def test_features_may_lie_apart():
@@ -290,20 +244,13 @@ def test_what_does_not_fit_is_refused_by_name(kind):
     pair.step()
 
 
-def test_a_frame_of_one_row_has_no_norm():
-    with pytest.raises(InvalidInputError, match="two rows"):
+def test_broken_topologies_and_frames_of_one_row_are_refused():
+    with pytest.raises(InvalidInputError, match="two rows"):  # they have no norm
         Pair("mpnn_lstm", Frame(1, 1, 2, 0.0, 0), 4).step()
-
-
-def test_a_broken_topology_is_refused():
-    made = FrameProduct(3)
-    scale = torch.ones(3)
-    far = Csr(torch.tensor([0, 1, 1, 1]), torch.tensor([7], dtype=torch.int32), 3)
-    with pytest.raises(InvalidInputError):
-        made.add(far, scale, scale, 1)
-    small = Csr(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int32), 1)
-    with pytest.raises(InvalidInputError, match="topology"):
-        made.add(small, scale, scale, 1)
-    fits = Csr(torch.zeros(4, dtype=torch.int64), torch.tensor([], dtype=torch.int32), 3)
-    with pytest.raises(InvalidInputError, match="row_scale"):
-        made.add(fits, scale[:2], scale, 1)
+    scale, fits = torch.ones(3), csr_of([[], [], []], 3)
+    refuses(
+        FrameProduct(3).add,
+        {"topology": fits, "row_scale": scale, "col_scale": scale, "width": 1},
+        ("topology", csr_of([[]], 1)), ("topology|column", csr_of([[7], [], []], 3)),
+        ("row_scale", scale[:2]),
+    )  # fmt: skip

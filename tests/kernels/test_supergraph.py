@@ -11,10 +11,11 @@ import torch
 from csr_cases import csr_of, random_csr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_checks import refuses
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.supergraph import build_supergraph, chunk_sequences, chunk_traffic
-from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.runtime.errors import InvalidInputError
 
 PRESENCE = ["edges", "span", "tail"]
 
@@ -65,21 +66,13 @@ def sequences(draw: st.DrawFn) -> list[Csr]:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    csrs=sequences(),
-    presence=st.sampled_from(PRESENCE),
-    per_length=st.booleans(),
-    spatial=st.integers(0, 3),
-    threads=st.sampled_from([1, 2]),
-)
+    csrs=sequences(), presence=st.sampled_from(PRESENCE), per_length=st.booleans(),
+    spatial=st.integers(0, 3), threads=st.sampled_from([1, 2]),
+)  # fmt: skip
 def test_vertices_edges_and_weights(csrs, presence, per_length, spatial, threads):
     present, weight = slow(csrs, spatial, 5, per_length, presence)
     graph = build_supergraph(
-        csrs,
-        spatial=spatial,
-        temporal=5,
-        per_length=per_length,
-        presence=presence,
-        threads=threads,
+        csrs, spatial=spatial, temporal=5, per_length=per_length, presence=presence, threads=threads
     )
     names = list(zip(graph.entity.tolist(), graph.step.tolist(), strict=True))
     assert names == present
@@ -129,40 +122,20 @@ def test_sequences_and_traffic_of_chunks(csrs, chunks, seed):
     assert order == sorted(order)
 
 
-def test_an_entity_that_rests_between_two_edges():
-    pair, none = csr_of([[1], [0], []], 3), csr_of([[], [], []], 3)
-    csrs = [pair, none, pair, none]
-    for presence, steps in (("edges", [0, 2]), ("span", [0, 1, 2]), ("tail", [0, 1, 2, 3])):
-        graph = build_supergraph(csrs, presence=presence)
-        assert graph.step.tolist() == steps * 2
-        assert graph.entity.tolist() == [0] * len(steps) + [1] * len(steps)
-        assert graph.temporal_edges == 2 * (len(steps) - 1)
-        assert graph.spatial_edges == 2
-
-
-def test_both_directions_weigh_twice():
-    one, both = csr_of([[1], []], 2), csr_of([[1], [0]], 2)
-    assert build_supergraph([one], spatial=3).edge_weight.tolist() == [3, 3]
-    assert build_supergraph([both], spatial=3).edge_weight.tolist() == [6, 6]
-
-
 def test_refusals():
-    with pytest.raises(InvalidInputError, match="empty"):
-        build_supergraph([])
-    with pytest.raises(InvalidInputError, match=r"csrs\[1\] is 1 x 1"):
-        build_supergraph([csr_of([[], []], 2), csr_of([[]], 1)])
-    with pytest.raises(UnknownKeyError, match="sometimes"):
-        build_supergraph([csr_of([[]], 1)], presence="sometimes")
-    with pytest.raises(InvalidInputError, match="spatial is -1"):
-        build_supergraph([csr_of([[]], 1)], spatial=-1)
-    pair = csr_of([[1], []], 2)
+    pair, single = csr_of([[1], []], 2), csr_of([[]], 1)
+    refuses(
+        build_supergraph, {"csrs": [pair] * 4, "spatial": 1, "temporal": 1}, ("csrs", []),
+        ("csrs", [pair, single]), ("presence", "sometimes"), ("spatial", -1),
+        ("csrs|ascending", [csr_of([[1, 0], []], 2)]),
+    )  # fmt: skip
     with pytest.raises(InvalidInputError, match="per_length"):
         build_supergraph([pair] * 4, temporal=2**30 - 1, per_length=True)
-    with pytest.raises(InvalidInputError, match="ascending"):
-        build_supergraph([csr_of([[1, 0], []], 2)])
     graph = build_supergraph([pair])
-    for wrong in (torch.tensor([0, 2]), torch.tensor([0]), torch.tensor([0, -1])):
-        with pytest.raises(InvalidInputError, match="chunk"):
-            chunk_traffic(graph, wrong.to(torch.int32), 2)
-    with pytest.raises(InvalidInputError, match="int64"):
-        chunk_sequences(graph, torch.tensor([0, 1]), 2)
+    right = {"graph": graph, "chunk": torch.tensor([0, 1], dtype=torch.int32), "count": 2}
+    for call in (chunk_traffic, chunk_sequences):
+        wrong = [torch.tensor(chunk, dtype=torch.int32) for chunk in ([0, 2], [0], [0, -1])]
+        refuses(
+            lambda graph, chunk, count, call=call: call(graph, chunk, count), right,
+            *(("chunk", chunk) for chunk in (*wrong, torch.tensor([0, 1]))),
+        )  # fmt: skip

@@ -1,7 +1,4 @@
-"""The compiled temporal sampler against the oracle, record by record.
-
-Over 500 lines: all ways to ask one sampler, on the same few streams.
-"""
+"""The samplers of stores and of rebuilt rows (T-CSR) against the oracle, record by record."""
 
 from __future__ import annotations
 
@@ -11,20 +8,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_checks import refuses
 from torch import Tensor
 
+from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr, sample_tcsr_hops
 from dgbench.kernels_cuda.temporal_sample import (
     Sample,
     TemporalSampler,
     batch,
-    next_targets,
     random_walks,
     sample_between,
     sample_hops,
     sample_neighbours,
 )
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-from dgbench.runtime.errors import DgbenchError, InvalidInputError
+from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.plain_sampler import (
     PlainGraph,
     plain_between,
@@ -88,22 +86,17 @@ def roots(vertices: int, count: int, span: int, seed: int = 1) -> tuple[Tensor, 
 @given(
     seed=st.integers(0, 2**64 - 1),
     shape=st.tuples(st.integers(1, 20), st.integers(0, 200), st.integers(1, 40)),
-    policy=st.sampled_from(POLICIES),
-    layout=st.sampled_from(("packed", "compact", "wide")),
-    undirected=st.booleans(),
-    fanout=st.integers(1, 12),
-    uniform=st.booleans(),
-    window=st.one_of(st.none(), st.integers(0, 30)),
-    closed=st.booleans(),
-    replace=st.booleans(),
-    search=st.sampled_from(("binary", "linear")),
-    grouped=st.booleans(),
+    policy=st.sampled_from(POLICIES), layout=st.sampled_from(("packed", "compact", "wide")),
+    undirected=st.booleans(), fanout=st.integers(1, 12), uniform=st.booleans(),
+    window=st.one_of(st.none(), st.integers(0, 30)), closed=st.booleans(), replace=st.booleans(),
+    search=st.sampled_from(("binary", "linear")), grouped=st.booleans(), shifted=st.booleans(),
     threads=st.integers(1, 2),
-)
+)  # fmt: skip
 def test_every_sample_is_the_oracles(
     seed, shape, policy, layout, undirected, fanout, uniform, window, closed, replace, search,
-    grouped, threads,
+    grouped, shifted, threads,
 ) -> None:  # fmt: skip
+    """Also for one vertex, no edges, ties, self edges, and roots that repeat."""
     vertices, events, span = shape
     store, plain = both(
         vertices, events, span, seed % 1000, policy=policy, layout=layout, undirected=undirected
@@ -112,12 +105,15 @@ def test_every_sample_is_the_oracles(
     how = {
         "fanout": fanout, "policy": "uniform" if uniform else "recent", "window": window,
         "closed": closed, "replace": replace, "seed": seed, "draw": seed % 2**32, "hop": 3,
-        "snapshot": 2,
+        "snapshot": 2, "positions": torch.arange(70) * 3 + 5 if shifted else None,
     }  # fmt: skip
-    found = sample_neighbours(
-        store, nodes, times, search=search, grouped=grouped, threads=threads, **how
+    expected = plain_sample(plain, nodes, times, **how)
+    ways = {"search": search, "grouped": grouped, "threads": threads}
+    same(sample_neighbours(store, nodes, times, **ways, **how), expected)
+    rows = build_tcsr(
+        vertices, *stream(*shape, seed % 1000), undirected=undirected, threads=threads
     )
-    same(found, plain_sample(plain, nodes, times, **how))
+    same(sample_tcsr(rows, nodes, times, threads=threads, **how), expected)
 
 
 @pytest.mark.parametrize("policy", ["recent", "uniform"])
@@ -209,54 +205,9 @@ def test_a_window_of_its_own_for_each_root() -> None:
         assert (inside <= ends[owner]).all() if closed else (inside < ends[owner]).all()
 
 
-@pytest.mark.parametrize("policy", ["recent", "uniform"])
-def test_hops_and_snapshots(policy) -> None:
-    store, plain = both()
-    nodes, times = roots(12, 60, 60)
-    asked = itertools.product(((1, None), (1, 20.0), (3, 7.0)), (False, True))
-    for (snapshots, window), prop_time in asked:
-        how = {"policy": policy, "snapshots": snapshots, "window": window, "prop_time": prop_time}
-        how |= {"seed": 11, "draw": 2}
-        found = sample_hops(store, nodes, times, (4, 3, 2), **how)
-        expected = plain_hops(plain, nodes, times, (4, 3, 2), **how)
-        assert [len(hops) for hops in found] == [3] * snapshots
-        for mine, theirs in zip(found, expected, strict=True):
-            for one, other in zip(mine, theirs, strict=True):
-                same(one, other)
-
-
-def hop_by_hop(
-    store: TemporalStore,
-    nodes: Tensor,
-    times: Tensor,
-    fanouts: tuple[int, ...],
-    *,
-    window: float | None,
-    snapshots: int,
-    prop_time: bool,
-    positions: Tensor | None,
-    **how: object,
-) -> list[list[Sample]]:
-    """[snapshot][hop] by a call for every hop."""
-    every = []
-    for snapshot in range(snapshots):
-        targets = nodes, times - snapshot * window if snapshot else times, positions
-        hops = []
-        for hop, fanout in enumerate(fanouts):
-            hops.append(
-                sample_neighbours(
-                    store, targets[0], targets[1], positions=targets[2], fanout=fanout, hop=hop,
-                    snapshot=snapshot, window=window, **how,
-                )
-            )  # fmt: skip
-            targets = next_targets(hops[-1], prop_time)
-        every.append(hops)
-    return every
-
-
-def all_same(found: list[list[Sample]], expected: list[list[Sample]]) -> None:
-    assert [len(hops) for hops in found] == [len(hops) for hops in expected]
-    for mine, theirs in zip(found, expected, strict=True):
+def all_same(sampled: list[list[Sample]], expected: list[list[Sample]]) -> None:
+    assert [len(hops) for hops in sampled] == [len(hops) for hops in expected]
+    for mine, theirs in zip(sampled, expected, strict=True):
         for one, other in zip(mine, theirs, strict=True):
             same(one, other)
 
@@ -265,34 +216,29 @@ def all_same(found: list[list[Sample]], expected: list[list[Sample]]) -> None:
 @given(
     seed=st.integers(0, 2**64 - 1),
     shape=st.tuples(st.integers(1, 12), st.integers(0, 150), st.integers(1, 30)),
-    layout=st.sampled_from(("packed", "compact", "wide")),
-    count=st.integers(0, 80),
+    layout=st.sampled_from(("packed", "compact", "wide")), count=st.integers(0, 80),
     fanouts=st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple),
-    policy=st.sampled_from(("recent", "uniform")),
-    snapshots=st.integers(1, 3),
-    window=st.integers(0, 20).map(float),
-    prop_time=st.booleans(),
-    closed=st.booleans(),
-    replace=st.booleans(),
-    shifted=st.booleans(),
-    threads=st.integers(1, 2),
-)
-def test_all_hops_of_one_call_are_those_of_a_call_for_each(
+    policy=st.sampled_from(("recent", "uniform")), snapshots=st.integers(1, 3),
+    window=st.one_of(st.none(), st.integers(0, 20).map(float)), prop_time=st.booleans(),
+    closed=st.booleans(), replace=st.booleans(), shifted=st.booleans(), threads=st.integers(1, 2),
+)  # fmt: skip
+def test_all_hops_and_snapshots_are_the_oracles(
     seed, shape, layout, count, fanouts, policy, snapshots, window, prop_time, closed, replace,
     shifted, threads,
 ) -> None:  # fmt: skip
-    """Also for one vertex, no edges, no roots, ties, self edges, and roots that repeat."""
     vertices, events, span = shape
     store, plain = both(vertices, events, span, seed % 1000, layout=layout)
     nodes, times = roots(vertices, count, span, seed % 997)
     how = {
-        "policy": policy, "window": window, "snapshots": snapshots, "prop_time": prop_time,
-        "closed": closed, "replace": replace, "seed": seed, "draw": seed % 2**32,
+        "policy": policy, "window": window, "prop_time": prop_time, "closed": closed,
+        "replace": replace, "seed": seed, "draw": seed % 2**32,
+        "snapshots": 1 if window is None else snapshots,
         "positions": torch.arange(count) * 3 + 5 if shifted else None,
     }  # fmt: skip
-    found = sample_hops(store, nodes, times, fanouts, threads=threads, **how)
-    all_same(found, hop_by_hop(store, nodes, times, fanouts, **how))
-    all_same(found, plain_hops(plain, nodes, times, fanouts, **how))
+    expected = plain_hops(plain, nodes, times, fanouts, **how)
+    all_same(sample_hops(store, nodes, times, fanouts, threads=threads, **how), expected)
+    rows = build_tcsr(vertices, *stream(*shape, seed % 1000), undirected=True)
+    all_same(sample_tcsr_hops(rows, nodes, times, fanouts, threads=threads, **how), expected)
 
 
 @pytest.mark.parametrize("policy", ["recent", "uniform"])
@@ -306,88 +252,6 @@ def test_hops_too_large_to_allocate_are_counted_first(policy, prop_time, monkeyp
         monkeypatch.setattr(batch, "MAX_UNCOUNTED", limit)
         for threads in (1, 2):
             all_same(sample_hops(store, nodes, times, (4, 3, 2), threads=threads, **how), expected)
-
-
-def test_largest_ids_through_two_hops() -> None:
-    store, last = TemporalStore(3, undirected=True), 2**32 - 2
-    ends = torch.tensor([0, 1]), torch.tensor([1, 2])
-    store.insert(*ends, torch.tensor([1.0, 2.0]).double(), torch.tensor([last - 1, last]))
-    hops = sample_hops(store, torch.tensor([2]), torch.tensor([torch.inf]).double(), (2, 2))[0]
-    assert [hop.neighbours.tolist() for hop in hops] == [[1], [1, 0]]
-    assert [hop.eids.tolist() for hop in hops] == [[last], [last, last - 1]]
-
-
-def outside(hops: list[Sample], ends: Tensor, window: float) -> int:
-    """Neighbours at any hop whose edge is not in [end - window, end) of the root they belong to."""
-    root, count = torch.arange(ends.numel()), 0
-    for hop in hops:
-        owner = root.repeat_interleave(hop.offsets.diff())
-        t, end = hop.edge_times, ends[owner]
-        count += int(((t < end - window) | (t >= end)).sum())
-        root = torch.cat([root, owner])
-    return count
-
-
-@given(st.integers(0, 10**6), st.sampled_from(["recent", "uniform"]), st.integers(1, 4))
-@settings(max_examples=30, deadline=None)
-def test_with_root_times_every_hop_stays_in_the_snapshot_of_its_root(seed, policy, fanout) -> None:
-    store, _ = both(8, 150, 40, seed=seed)
-    nodes, times = roots(8, 30, 40, seed)
-    how = {"policy": policy, "window": 9.0, "snapshots": 3, "seed": seed}
-    found = sample_hops(store, nodes, times, (fanout,) * 3, prop_time=True, **how)
-    assert [outside(hops, times - 9.0 * s, 9.0) for s, hops in enumerate(found)] == [0, 0, 0]
-
-
-def test_root_times_and_edge_times_are_different_neighbourhoods() -> None:
-    """Every edge that a target may see is found, and with the times of edges others are."""
-    vertices, span, window = 8, 40, 9.0
-    store, plain = both(vertices, 150, span)
-    nodes, times = roots(vertices, 30, span)
-    left = []
-    for prop_time in (True, False):
-        how = {"window": window, "prop_time": prop_time}
-        ((first, second),) = sample_hops(store, nodes, times, (300, 300), **how)
-        left.append(outside([first, second], times, window))
-        root = torch.cat([torch.arange(30), torch.arange(30).repeat_interleave(
-            first.offsets.diff())])  # fmt: skip
-        asked = torch.cat([times, first.edge_times])
-        for i, target in enumerate(second.nodes.tolist()):
-            end = float(times[root[i]] if prop_time else asked[i])
-            _, eids, t = plain.neighbours(target)
-            wanted = eids[(t >= end - window) & (t < end)]
-            at, to = second.offsets[i : i + 2].tolist()
-            assert second.eids[at:to].tolist() == wanted.tolist()
-    assert left[0] == 0
-    assert left[1] > 100
-
-
-def test_a_share_of_the_batch_is_sampled_like_the_whole() -> None:
-    """Ranks that take parts of a batch draw what one that takes all of it draws."""
-    store, _ = both()
-    nodes, times = roots(12, 200, 60)
-    how = {"policy": "uniform", "seed": 5, "draw": 3}
-    whole = sample_hops(store, nodes, times, (3, 2), **how)[0]
-    for part in (torch.arange(0, 200, 2), torch.arange(199, 0, -2)):
-        mine = sample_hops(store, nodes[part], times[part], (3, 2), positions=part, **how)[0]
-        for share, full in zip(mine, whole, strict=True):
-            by_position = {int(p): i for i, p in enumerate(full.positions)}
-            for i, p in enumerate(share.positions.tolist()):
-                there = by_position[p]
-                assert torch.equal(
-                    share.eids[share.offsets[i] : share.offsets[i + 1]],
-                    full.eids[full.offsets[there] : full.offsets[there + 1]],
-                )
-
-
-def test_next_targets_are_the_old_ones_and_their_neighbours() -> None:
-    store, _ = both()
-    nodes, times = roots(12, 50, 60)
-    one = sample_neighbours(store, nodes, times, fanout=3)
-    targets, when, positions = next_targets(one)
-    assert torch.equal(targets, torch.cat((nodes, one.neighbours)))
-    assert torch.equal(when, torch.cat((times, one.edge_times)))
-    assert positions.unique().numel() == positions.numel()
-    assert torch.equal(positions[:50], one.positions * 4)
 
 
 def test_padding() -> None:
@@ -446,43 +310,6 @@ def test_uniform_is_uniform_and_without_duplicates() -> None:
     assert ((off - expected) ** 2 / expected).sum() / 2 < 190 * 1.4
 
 
-def test_nothing_at_or_after_the_roots_time() -> None:
-    src, dst, t = stream(15, 500, 50, 3)
-    store = TemporalStore(15, undirected=True)
-    store.insert(src, dst, t)
-    for policy in ("recent", "uniform"):
-        for hops in sample_hops(store, src, t, (5, 5), policy=policy):
-            for one in hops:
-                owner = one.times.repeat_interleave(one.offsets.diff())
-                assert (one.edge_times < owner).all()
-    leak = sample_neighbours(store, src, t, fanout=5, closed=True)
-    own = leak.times.repeat_interleave(leak.offsets.diff())
-    assert (leak.edge_times == own).any()  # what the closed window lets through
-
-
-def test_edges_of_the_question() -> None:
-    store, plain = both()
-    none = torch.empty(0, dtype=torch.int64)
-    empty = sample_neighbours(store, none, torch.empty(0, dtype=torch.float64), fanout=3)
-    assert empty.offsets.tolist() == [0]
-    assert empty.neighbours.numel() == 0
-    assert empty.padded().mask.shape == (0, 3)
-    nodes, far = torch.arange(12), torch.full((12,), torch.inf, dtype=torch.float64)
-    for times in (far, -far):
-        for window in (None, 5.0):
-            how = {"fanout": 3, "window": window}
-            same(
-                sample_neighbours(store, nodes, times, **how),
-                plain_sample(plain, nodes, times, **how),
-            )
-    bare = TemporalStore(3)
-    assert sample_neighbours(bare, torch.arange(3), far[:3], fanout=2).neighbours.numel() == 0
-    large = TemporalStore(2)  # ids next to the largest that a record holds
-    last = torch.tensor([2**32 - 2])
-    large.insert(torch.tensor([0]), torch.tensor([1]), torch.tensor([1.5]).double(), last)
-    assert sample_neighbours(large, nodes[:1], far[:1], fanout=2).eids.tolist() == [2**32 - 2]
-
-
 def test_times_that_a_float32_would_merge() -> None:
     """Unix seconds are 128 apart in float32; here neighbouring seconds stay apart."""
     base = 1.5e9
@@ -494,43 +321,87 @@ def test_times_that_a_float32_would_merge() -> None:
     assert torch.equal(one.edge_times, times[:-1])
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"fanout": 0}, "fanout is 0"),
-        ({"fanout": 2**18, "policy": "uniform"}, "fanout is 262144"),
-        ({"policy": "latest"}, "policy is 'latest'"),
-        ({"search": "tree"}, "search is 'tree'"),
-        ({"window": -1.0}, "window is -1.0"),
-        ({"window": float("nan")}, "window is nan"),
-        ({"seed": -1}, "seed is -1"),
-        ({"draw": 2**32}, "draw is 4294967296"),
-        ({"hop": 256}, "hop is 256"),
-        ({"threads": 0}, "threads is 0"),
-        ({"nodes": torch.tensor([0, 12])}, r"nodes\[1\] is 12, allowed is 0 <= x < 12"),
-        ({"nodes": torch.tensor([-1, 0])}, r"nodes\[0\] is -1"),
-        ({"nodes": torch.tensor([0])}, "nodes has 1 elements, expected 2"),
-        ({"nodes": torch.tensor([0, 1], dtype=torch.int32)}, "nodes is torch.int32"),
-        ({"times": torch.tensor([1.0, torch.nan]).double()}, r"times\[1\] is nan"),
-        ({"times": torch.tensor([1.0, 2.0])}, "times is torch.float32"),
-        ({"positions": torch.tensor([1])}, "positions has 1 elements"),
-    ],
-)
+def test_nothing_asked_and_the_ends_of_time_and_ids() -> None:
+    store, plain = both()
+    none, far = torch.empty(0, dtype=torch.int64), torch.full((12,), torch.inf).double()
+    empty = sample_neighbours(store, none, far[:0], fanout=3)
+    assert empty.offsets.tolist() == [0]
+    assert empty.padded().mask.shape == (0, 3)
+    for times, window in itertools.product((far, -far), (None, 5.0)):
+        how = {"fanout": 3, "window": window}
+        expected = plain_sample(plain, torch.arange(12), times, **how)
+        same(sample_neighbours(store, torch.arange(12), times, **how), expected)
+    bare = TemporalStore(3)
+    assert sample_neighbours(bare, torch.arange(3), far[:3], fanout=2).neighbours.numel() == 0
+    large, last = TemporalStore(3, undirected=True), 2**32 - 2
+    ends = torch.tensor([0, 1]), torch.tensor([1, 2])
+    large.insert(*ends, torch.tensor([1.0, 2.0]).double(), torch.tensor([last - 1, last]))
+    hops = sample_hops(large, torch.tensor([2]), far[:1], (2, 2))[0]
+    assert [hop.neighbours.tolist() for hop in hops] == [[1], [1, 0]]
+    assert [hop.eids.tolist() for hop in hops] == [[last], [last, last - 1]]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
-def test_refusals_name_what_was_found(change, words, threads) -> None:
+def test_refusals_name_the_argument(threads) -> None:
+    right = {"nodes": torch.tensor([0, 1]), "times": torch.tensor([1.0, 2.0]).double()}
+    right |= {"fanout": 2, "threads": threads}
+    wrong = (
+        ("fanout", 0), ("window", -1.0), ("window", float("nan")), ("seed", -1), ("draw", 2**32),
+        ("threads", 0), ("policy", "latest"), ("nodes", torch.tensor([0, 12])),
+        ("nodes", torch.tensor([-1, 0])), ("nodes|elements", torch.tensor([0])),
+        ("nodes", torch.tensor([0, 1], dtype=torch.int32)), ("times", torch.tensor([1.0, 2.0])),
+        ("times", torch.tensor([1.0, torch.nan]).double()), ("positions", torch.tensor([1])),
+    )  # fmt: skip
     store, _ = both()
-    asked = {
-        "nodes": torch.tensor([0, 1]), "times": torch.tensor([1.0, 2.0]).double(), "fanout": 2,
-        "threads": threads, **change,
-    }  # fmt: skip
-    with pytest.raises(DgbenchError, match=words):
-        sample_neighbours(store, **asked)
+    refuses(
+        lambda **given: sample_neighbours(store, **given), right, *wrong, ("search", "tree"),
+        ("hop", 256),
+    )  # fmt: skip
+    with pytest.raises(InvalidInputError, match="fanout"):
+        sample_neighbours(store, **{**right, "fanout": 2**18}, policy="uniform")
+    rows = build_tcsr(12, *stream(12, 30, 9, 0))
+    wrong = tuple(one for one in wrong if one[0] not in ("seed", "draw", "threads"))
+    refuses(lambda **given: sample_tcsr(rows, **given), right, *wrong)
+    asked = right["nodes"], right["times"]
+    for call in (
+        lambda: sample_hops(store, *asked, (2,), snapshots=2),
+        lambda: sample_hops(store, *asked, ()),
+        lambda: sample_tcsr_hops(rows, *asked, (2,), snapshots=2),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError):
+            call()
+    lying = Tcsr(torch.tensor([0, 9, 9]), rows.neighbours[:1], rows.eids[:1], rows.times[:1])
+    with pytest.raises(InvalidInputError, match="indptr"):  # nothing is read outside
+        sample_tcsr(lying, torch.tensor([0]), torch.ones(1).double(), fanout=1)
 
 
-def test_snapshots_need_a_window() -> None:
-    store, _ = both()
-    nodes, times = roots(12, 3, 60)
-    with pytest.raises(InvalidInputError, match="snapshots is 2 and window None"):
-        sample_hops(store, nodes, times, (2,), snapshots=2)
-    with pytest.raises(InvalidInputError, match=r"len\(fanouts\) is 0"):
-        sample_hops(store, nodes, times, ())
+# --- Rebuilt rows --------------------------------------------------------------------------------
+
+
+def ints(*numbers: int) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int64)
+
+
+def test_rebuilt_rows_are_sorted_and_ties_keep_their_order() -> None:
+    rows = build_tcsr(2, ints(0, 0, 0, 0), ints(1, 1, 0, 1), ints(5, 1, 5, 1), ints(9, 8, 7, 6))
+    assert rows.eids.tolist() == [8, 6, 9, 7]
+    assert rows.times.tolist() == [1, 1, 5, 5]
+    assert (rows.num_vertices, rows.num_records, rows.nbytes) == (2, 4, 8 * (3 + 12))
+    loop = build_tcsr(3, ints(1, 1), ints(1, 2), ints(0, 1), undirected=True)
+    assert loop.indptr.tolist() == [0, 0, 3, 4]  # a self edge stands twice
+    assert loop.neighbours.tolist() == [1, 1, 2, 1]
+    late, big = torch.tensor([2.0**52 + 1, 2.0**52 + 2], dtype=torch.float64), 2**62
+    large = build_tcsr(2, ints(0, 0), ints(1, 1), late, ints(big, big + 1))
+    one = sample_tcsr(large, ints(0), late[1:], fanout=5)
+    assert (one.eids.tolist(), one.edge_times.tolist()) == ([big], [float(late[0])])
+    none = ints()
+    assert sample_tcsr(build_tcsr(0, none, none, none), none, late[:0], fanout=3).eids.numel() == 0
+
+
+def test_a_wrong_build_is_named() -> None:
+    one = ints(0)
+    refuses(
+        build_tcsr, {"num_vertices": 2, "src": one, "dst": one, "t": one}, ("num_vertices", -1),
+        ("src", one + 2), ("dst", one - 1), ("dst", ints()), ("t", ints()), ("t", torch.zeros(1)),
+        ("t", torch.full((1,), torch.nan).double()), ("src", [0]),
+    )  # fmt: skip

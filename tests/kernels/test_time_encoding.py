@@ -7,13 +7,13 @@ from decimal import Decimal, localcontext
 
 import pytest
 import torch
+from kernel_checks import refuses
 from torch import Tensor
 
 from dgbench.kernels_cuda.time_encoding import encode_ages
-from dgbench.runtime.errors import InvalidInputError
 
 TURN = Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563281257")
-UNITS = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0, "h": 1 / 3600, "day": 1 / 86400}
+UNITS = {"ns": 1e9, "ms": 1e3, "s": 1.0, "day": 1 / 86400}
 CENTURY = 3.2e9
 """Seconds."""
 
@@ -68,37 +68,12 @@ def test_derivatives(sines) -> None:
     )
 
 
-def test_no_ages_and_no_frequencies() -> None:
+def test_refusals_name_the_argument() -> None:
     ages, weight, bias = problem(1.0, torch.float32)
     assert encode_ages(ages[:0], weight, bias).shape == (0, 21)
     assert encode_ages(ages, weight[:0], bias[:0]).shape == (30, 0)
-
-
-def test_the_number_of_threads_does_not_show() -> None:
-    ages, weight, bias = problem(1e8, torch.float32)
-    given = ages.repeat(100), weight, bias
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            found.append(encode_ages(*given))
-    finally:
-        torch.set_num_threads(before)
-    assert torch.equal(*found)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("ages", torch.zeros(3)),
-        ("ages", torch.zeros(3, 1, dtype=torch.float64)),
-        ("weight", torch.zeros(4, 1)),
-        ("weight", torch.zeros(21)),
-        ("weight", torch.zeros(21, 1, dtype=torch.int64)),
-        ("bias", torch.zeros(21, dtype=torch.float64)),
-    ],
-)
-def test_refusals_name_the_argument(name, value) -> None:
-    given = dict(zip(("ages", "weight", "bias"), problem(1.0, torch.float32), strict=True))
-    with pytest.raises(InvalidInputError, match=name):
-        encode_ages(**{**given, name: value})
+    refuses(
+        encode_ages, {"ages": ages, "weight": weight, "bias": bias}, ("ages", ages.float()),
+        ("ages", ages.unsqueeze(1)), ("weight", weight[:4]), ("weight", weight.flatten()),
+        ("weight", weight.long()), ("bias", bias.double()),
+    )  # fmt: skip

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from csr_cases import csr_of, random_csr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_checks import on_threads, refuses
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.transpose import transpose
-from dgbench.runtime.errors import InvalidInputError
 
 
 def stable(csr):
@@ -32,11 +33,9 @@ def same(a, b):
 
 @settings(max_examples=80, deadline=None)
 @given(
-    lengths=st.lists(st.integers(0, 6), max_size=12),
-    columns=st.integers(1, 9),
-    width=st.sampled_from([None, 1, 3]),
-    seed=st.integers(0, 99),
-)
+    lengths=st.lists(st.integers(0, 6), max_size=12), columns=st.integers(1, 9),
+    width=st.sampled_from([None, 1, 3]), seed=st.integers(0, 99),
+)  # fmt: skip
 def test_equals_a_stable_sort(lengths, columns, width, seed):
     """Also with duplicates, columns out of order and several values per entry."""
     g = torch.Generator().manual_seed(seed)
@@ -51,39 +50,23 @@ def test_equals_a_stable_sort(lengths, columns, width, seed):
 
 
 def test_large_on_several_threads():
-    g = torch.Generator().manual_seed(1)
-    counts = torch.randint(0, 300, (1000,), generator=g)
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
-    nnz = int(indptr[-1])
-    indices = torch.randint(0, 700, (nnz,), generator=g).int()
-    csr = Csr(indptr, indices, 700, torch.randn(nnz, generator=g))
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 2, 7):
-            torch.set_num_threads(threads)
-            same(transpose(csr), stable(csr))
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_twice_is_the_matrix_with_sorted_rows():
-    csr = Csr(torch.tensor([0, 2, 2, 3]), torch.tensor([0, 3, 1]).int(), 4, torch.rand(3))
+    csr = random_csr(1, 1000, 700, 0.2, weighted=True)
+    for turned in on_threads(lambda: transpose(csr), (1, 2, 7)):
+        same(turned, stable(csr))
     same(transpose(transpose(csr)), csr)
 
 
 @pytest.mark.parametrize("columns", [0, 5])
 def test_no_rows(columns):
-    csr = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), columns)
-    out = transpose(csr)
-    assert out.num_rows == columns
-    assert out.num_cols == 0
-    assert out.nnz == 0
+    out = transpose(csr_of([], columns))
+    assert (out.num_rows, out.num_cols, out.nnz) == (columns, 0, 0)
 
 
 def test_bad_matrices_are_refused():
-    indptr = torch.tensor([0, 1, 2])
-    for indices in ([0, 5], [0, -1]):
-        with pytest.raises(InvalidInputError, match="0 <= column < 5"):
-            transpose(Csr(indptr, torch.tensor(indices).int(), 5))
-    with pytest.raises(InvalidInputError, match=r"csr\.indptr"):
-        transpose(Csr(torch.tensor([0, 3, 2]), torch.tensor([0, 1]).int(), 5))
+    refuses(
+        lambda indptr, indices: transpose(
+            Csr(torch.tensor(indptr), torch.tensor(indices, dtype=torch.int32), 5)
+        ),
+        {"indptr": [0, 1, 2], "indices": [0, 1]},
+        ("indices|column", [0, 5]), ("indices|column", [0, -1]), ("indptr", [0, 3, 2]),
+    )  # fmt: skip
