@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from gnnflow_rows import number, row
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stream_tiny import tiny_stream, tiny_task
 
-from dgbench.runtime.errors import UnknownKeyError
+from dgbench.harness.store.row import Row
+from dgbench.lab.table import Table
+from dgbench.runtime.errors import MissingPackageError, UnsupportedError
+from dgbench.systems.base import RunContext
+from dgbench.systems.base.stream import StreamTrainer
 from dgbench.systems.gnnflow.contenders import (
-    CONTENDERS,
     ContenderEvents,
     ReferenceResult,
     contender,
 )
+from dgbench.systems.gnnflow.contenders.judge import SampleQuality
 from dgbench.systems.gnnflow.contenders.released import spread
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
+from dgbench.systems.gnnflow.experiments import contenders
+from dgbench.systems.gnnflow.experiments.baseline_runs import time_batches
 
 
 def graph_of(name: str, events: ContenderEvents):
@@ -156,18 +166,94 @@ def test_one_answer_goes_to_all_roots_of_a_vertex() -> None:
     ]  # fmt: skip
 
 
-def test_the_stream_is_the_same_each_time() -> None:
-    one, two = synthetic_events(50, 200, seed=3), synthetic_events(50, 200, seed=3)
-    assert torch.equal(one.src, two.src)
-    assert torch.equal(one.t, two.t.sort().values)
-    assert int(one.t.max()) < 2**24
-    nodes, times = batch_roots(one, 190, 40)
-    assert (nodes.numel(), times.numel()) == (30, 30)
+@pytest.fixture
+def few_contenders(monkeypatch):
+    ours = {name: contenders.CONTENDERS[name] for name in ("blocks", "tcsr")}
+    monkeypatch.setattr(contenders, "CONTENDERS", ours)
+    monkeypatch.setattr(contenders, "BATCHES", (40, 60))
+    monkeypatch.setattr(contenders, "LEFT_OUT", {})
+    shown = ((1, 60), (2, 40))
+    monkeypatch.setattr(contenders, "RACES", {"smoke": shown})
+    monkeypatch.setattr(contenders, "_SHOWN", shown)
 
 
-def test_a_name_that_is_not_known() -> None:
-    with pytest.raises(UnknownKeyError, match="tgllite"):
-        contender("tgllite")
-    assert set(CONTENDERS) == {
-        "blocks", "tcsr", "tglite", "cugraph", "cugraph-window", "dgl", "pyg-last",
-    }  # fmt: skip
+def contender_row() -> Row:
+    data = {"dataset": "power law", "twin": True, "scale": 1.0, "note": ""}
+    context = RunContext("cpu", "smoke", threads=1)
+    found = contenders.measure(synthetic_events(200, 3000), data, context)
+    params = {"dataset": "power law", "contenders": "all that are here"}
+    return row("contenders", params, found)
+
+
+@pytest.mark.usefixtures("few_contenders")
+def test_contenders_are_judged_and_raced() -> None:
+    one = contender_row()
+    quality = Table.of([one]).where("portion").numbers("setting", "policy", "batch", "statistic")
+    assert quality["blocks", "recent", 60, "recall"] == 1
+    assert quality["tcsr", "uniform", 40, "duplicates"] == 0
+    assert quality["blocks", "uniform", 60, "repeats"] == 0
+    assert number(one, "speedup", baseline="tcsr", policy="uniform", layers=2) > 0
+    assert number(one, "speedup", baseline="tcsr", phase="add") > 0
+
+
+@pytest.mark.usefixtures("few_contenders")
+def test_a_sampler_of_ours_that_errs_fails_its_cell(monkeypatch) -> None:
+    monkeypatch.setattr(
+        ReferenceResult, "judge", lambda *a, **k: SampleQuality(10, 0.9, 9, 0.1, 0.0, 0.0)
+    )
+    wrong = [check for check in contender_row().checks if not check.passed]
+    assert "blocks recent 40" in wrong[0].part
+
+
+@pytest.mark.parametrize("where", ["build", "sample", "add", "origin"])
+@pytest.mark.usefixtures("few_contenders")
+def test_a_contender_that_raises_fails_alone(monkeypatch, where) -> None:
+    class Broken(contenders.CONTENDERS["tcsr"]):
+        name, title, ours = "broken", "Broken", False
+
+    def fail(*given, **named):
+        raise RuntimeError("no such row\nand more")
+
+    monkeypatch.setattr(Broken, where, classmethod(fail) if where == "origin" else fail)
+    found = {**contenders.CONTENDERS, "broken": Broken}
+    monkeypatch.setattr(contenders, "CONTENDERS", found)
+    made = contender_row()
+    assert "Broken failed: RuntimeError: no such row" in made.notes
+    (only,) = (one for one in made.observations if "broken" in one.dims.values())
+    assert (only.metric, only.value, only.dims["statistic"]) == ("portion", 1.0, "failed")
+    assert number(made, "speedup", baseline="tcsr", phase="add") > 0
+    assert all(check.passed for check in made.checks)
+
+
+@pytest.mark.usefixtures("few_contenders")
+def test_a_contender_of_ours_that_raises_ends_its_cell(monkeypatch) -> None:
+    monkeypatch.delattr(contenders.CONTENDERS["blocks"], "sample")
+    with pytest.raises(TypeError):
+        contender_row()
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+def test_dgl_trains_static_models(undirected: bool) -> None:
+    task = tiny_task("graphsage", undirected=undirected)
+    data = tiny_stream(task)
+    try:
+        from dgbench.systems.gnnflow.dgl_access import DglAccess
+
+        access = DglAccess(task, data)
+    except MissingPackageError as error:
+        pytest.skip(str(error))
+    trainer = StreamTrainer(task, data, access)
+    trainer.prepare()
+    nodes, events = torch.tensor([3, 5, 3]), data.events
+    hops = access.sample(nodes, torch.zeros(3).double(), draw=7)[0]
+    for hop in hops:
+        root = torch.repeat_interleave(hop.nodes, hop.offsets.diff())
+        src, dst = events.src[hop.eids], events.dst[hop.eids]
+        forth = (src == root) & (dst == hop.neighbours)
+        back = (dst == root) & (src == hop.neighbours)
+        assert bool((forth | (back & undirected)).all())
+    assert torch.equal(hops[0].eids, access.sample(nodes, torch.zeros(3), draw=7)[0][0].eids)
+    assert 0 < time_batches(trainer, 0.0).loss < 2
+    assert set(access.partition(2).tolist()) <= {0, 1}
+    with pytest.raises(UnsupportedError, match="features"):
+        DglAccess(task, replace(data, node_feat=None)).node_features(nodes)

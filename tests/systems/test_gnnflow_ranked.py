@@ -1,14 +1,22 @@
-"""Training by several ranks gives the losses, parameters and scores of one."""
+"""Training by several ranks gives the losses, parameters and scores of one, whatever is switched.
+
+Ranks are threads; one race forks them.
+"""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import pytest
 import torch
+from dgc_ranks import as_ranks
 
 from dgbench.datasets.events import EventStream
+from dgbench.runtime import machine_memory
+from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.stream import (
     StreamData,
@@ -17,14 +25,19 @@ from dgbench.systems.base.stream import (
     batches,
     stream_data,
 )
-from dgbench.systems.gnnflow.owners import AssignedOwners, MachineLayout
+from dgbench.systems.gnnflow import ranked
+from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
+from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, MachineLayout
 from dgbench.systems.gnnflow.ranked import (
     GraphPlacement,
     StreamRankedRun,
+    StreamRanks,
+    StreamRankTrainer,
     race_ranked,
     train_ranked,
 )
-from dgbench.systems.gnnflow.remote_access import GraphRankSettings
+from dgbench.systems.gnnflow.remote_access import NO_CACHES, GraphRankSettings
+from dgbench.systems.gnnflow.rounds import Continuous, rounds_by_count
 from dgbench.systems.gnnflow.system import GnnflowSystem
 
 MODELS = {
@@ -35,8 +48,6 @@ MODELS = {
     "gat": {"fanouts": (3, 2), "sampling": "uniform"},
 }
 N, E, FIRST = 31, 200, 80
-LAYOUTS = {"tgn": (MachineLayout(1, 2), MachineLayout(2, 2))}
-"""Of the others: two machines with a rank each, and with two."""
 
 
 def workload(model: str, **fields: object) -> StreamWorkload:
@@ -74,6 +85,17 @@ def alone(model: str) -> tuple[StreamRankedRun, tuple[float, ...]]:
     return run, tuple(losses)
 
 
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several ranks are threads."""
+    forked = ranked.on_ranks
+    monkeypatch.setattr(
+        ranked, "on_ranks",
+        lambda train, ranks, given, **how: (as_ranks(ranks, train, *given), [])
+        if ranks > 1 else forked(train, ranks, given, **how),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_one_rank_is_the_system_without_ranks(model: str) -> None:
     run, losses = alone(model)
@@ -86,6 +108,56 @@ def test_one_rank_is_the_system_without_ranks(model: str) -> None:
     assert run.traffic.total() == 0
 
 
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("model", MODELS)
+def test_ranks_give_the_losses_of_one(model: str) -> None:
+    task, (expected, _) = workload(model), alone(model)
+    first = MachineLayout(1, 2) if model == "tgn" else MachineLayout(2)
+    caches = {"node_cache": 0.3, "edge_cache": 0.1}
+    sent = []
+    for layout, how in (
+        (first, {}), (MachineLayout(2, 2), caches), (MachineLayout(2, 2), {"shared": False})
+    ):  # fmt: skip
+        run = train_ranked(
+            task, GraphRankSettings(layout, **how), data=data(task), first=FIRST, epochs=2,
+            score=(FIRST, E), ingest=30, dtype=torch.float64,
+        )  # fmt: skip
+        assert run.losses == pytest.approx(expected.losses, rel=1e-9)
+        # Networks that see no times give many pairs the same score but for its last bits, which
+        # hang on how many rows a product has: ties may break another way.
+        ties = 2e-3 if model in ("dysat", "graphsage", "gat") else 1e-9
+        assert run.scores.ap == pytest.approx(expected.scores.ap, rel=ties)
+        assert run.scores.loss == pytest.approx(expected.scores.loss, rel=1e-9)
+        for name, value in expected.state.items():
+            assert torch.allclose(run.state[name], value, rtol=1e-7, atol=1e-9), name
+        assert len(run.work_s) == len(run.sample_s) == layout.ranks
+        if layout.machines > 1:
+            assert run.counters[0]["targets_asked"] > 0
+        sent.append(run.insert_traffic.total())
+    # Shared, every record and row travels to a machine once, not once for each of its ranks.
+    assert 0 < sent[1] < 0.6 * sent[2]
+
+
+def test_partition_graph_and_schedule_change_no_loss() -> None:
+    """The one race of forked ranks."""
+    task, (expected, _) = workload("tgat"), alone("tgat")
+    contenders = {
+        "hash": GraphPlacement(GraphRankSettings(MachineLayout(2))),
+        "cut": GraphPlacement(
+            GraphRankSettings(MachineLayout(2), graph="rows"),
+            AssignedOwners(torch.arange(N) // 11 % 2, 2),
+        ),
+        "whole": GraphPlacement(
+            GraphRankSettings(MachineLayout(1, 2), schedule="random", graph="rows")
+        ),
+    }
+    runs = race_ranked(task, contenders, data=data(task), first=FIRST, epochs=2, clocks=True)
+    for run in runs.values():
+        assert run.losses == pytest.approx(expected.losses, rel=1e-5)
+        assert {"sample", "fetch", "compute", "communicate"} <= set(run.phases[0])
+
+
+@pytest.mark.usefixtures("threads")
 def test_ranks_hold_what_batches_of_a_long_time_value_write() -> None:
     """Few time values, each of several batches that read the same memories on every rank."""
     task = workload("tgn", batch=12, chunks=1)
@@ -106,79 +178,183 @@ def test_ranks_hold_what_batches_of_a_long_time_value_write() -> None:
     assert plain.train(FIRST, E) == pytest.approx(total / (E - FIRST), rel=1e-9)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_ranks_give_the_losses_of_one(model: str) -> None:
-    task, (expected, _) = workload(model), alone(model)
-    for layout in LAYOUTS.get(model, (MachineLayout(2), MachineLayout(2, 2))):
-        cached = {"node_cache": 0.3, "edge_cache": 0.1} if layout.ranks == 4 else {}
-        run = train_ranked(
-            task, GraphRankSettings(layout, **cached), data=data(task), first=FIRST, epochs=2,
-            score=(FIRST, E), ingest=30, dtype=torch.float64,
-        )  # fmt: skip
-        assert run.losses == pytest.approx(expected.losses, rel=1e-9)
-        # Networks that see no times give many pairs the same score but for its last bits, which
-        # hang on how many rows a product has: ties may break another way.
-        ties = 2e-3 if model in ("dysat", "graphsage", "gat") else 1e-9
-        assert run.scores.loss == pytest.approx(expected.scores.loss, rel=1e-6)
-        assert run.scores.ap == pytest.approx(expected.scores.ap, rel=ties)
-        assert run.scores.loss == pytest.approx(expected.scores.loss, rel=1e-9)
-        for name, value in expected.state.items():
-            assert torch.allclose(run.state[name], value, rtol=1e-7, atol=1e-9), name
-        assert len(run.work_s) == len(run.sample_s) == layout.ranks
-        assert run.throughput > 0
-        assert run.own_throughput > 0
-        if layout.machines > 1:
-            assert run.insert_traffic.total() > 0
-            assert run.counters[0]["targets_asked"] > 0
-        if cached:
-            assert run.counters[0]["edge_requests"] >= run.counters[0]["edge_hits"] >= 0
-
-
-def test_partition_graph_and_schedule_change_no_loss() -> None:
-    task, (expected, _) = workload("tgat"), alone("tgat")
-    part = torch.arange(N) // 11 % 2
-    contenders = {
-        "hash": GraphPlacement(GraphRankSettings(MachineLayout(2))),
-        "cut": GraphPlacement(
-            GraphRankSettings(MachineLayout(2), graph="rows"), AssignedOwners(part, 2)
-        ),
-        "whole": GraphPlacement(
-            GraphRankSettings(MachineLayout(1, 2), schedule="random", graph="rows")
-        ),
-    }
-    runs = race_ranked(task, contenders, data=data(task), first=FIRST, epochs=2, clocks=True)
-    for run in runs.values():
-        assert run.losses == pytest.approx(expected.losses, rel=1e-5)
-        assert {"sample", "fetch", "compute", "communicate"} <= set(run.phases[0])
-
-
-@pytest.mark.machines_arithmetic
+@pytest.mark.usefixtures("threads")
 def test_ranks_without_an_event_take_part() -> None:
     task = workload("tgn", batch=3, chunks=1)
-    found = [
+    one, four = (
         train_ranked(
             task, GraphRankSettings(layout), data=data(task), first=E - 8, score=(FIRST, E),
             dtype=torch.float64,
         )
         for layout in (MachineLayout(1), MachineLayout(4))
-    ]  # fmt: skip
-    assert found[0].events == [3, 2]
-    assert found[1].losses == pytest.approx(found[0].losses, rel=1e-9)
-    assert found[1].scores.ap == pytest.approx(found[0].scores.ap, rel=1e-9)
+    )  # fmt: skip
+    assert one.events == [3, 2]
+    assert four.losses == pytest.approx(one.losses, rel=1e-9)
+    assert four.scores.ap == pytest.approx(one.scores.ap, rel=1e-9)
 
 
 def test_what_cannot_be_trained_is_refused() -> None:
     task = workload("gat")
-    with pytest.raises(InvalidInputError, match="equally many"):
-        race_ranked(
-            task,
-            {
-                name: GraphPlacement(GraphRankSettings(MachineLayout(k)))
-                for k, name in enumerate("ab", 1)
-            },
-            data=data(task),
+    one, two = (GraphPlacement(GraphRankSettings(MachineLayout(k))) for k in (1, 2))
+    with pytest.raises(InvalidInputError, match="ranks"):
+        race_ranked(task, {"a": one, "b": two}, data=data(task))
+    for how in ({"epochs": 0}, {"first": 5, "last": 5}, {"ingest": 0}):
+        with pytest.raises(InvalidInputError, match="events"):
+            train_ranked(task, one.settings, data=data(task), **how)
+
+
+# --- caches ---------------------------------------------------------------------------------------
+
+KINDS = ("node", "edge")
+ROUNDS, EPOCHS = 3, 2
+SHARES = {"node_cache": 0.4, "edge_cache": 0.2}
+
+
+def noted(trainer: StreamRankTrainer) -> dict[str, list[Any]]:
+    """Ids of every batch by kind, with a word where a round or an epoch begins."""
+    found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+    access = trainer.access
+
+    def watch(name: str) -> None:
+        begin = getattr(access, name)
+
+        def told() -> None:
+            begin()
+            for each in found.values():
+                each.append(name)
+
+        setattr(access, name, told)
+
+    for name in ("begin_round", "begin_epoch"):
+        watch(name)
+    for kind in (access._vertices, access._edges):
+
+        def bring(wanted, machine_of, kind=kind, plain=kind.bring):
+            found[kind.name].append(wanted.cpu().clone())
+            plain(wanted, machine_of)
+
+        kind.bring = bring
+    return found
+
+
+def played(
+    comm: Communicator, layout: MachineLayout, model: str, how: dict[str, Any]
+) -> dict[str, Any]:
+    """Rounds of continuous training on a rank: losses, ids that it asked for, and its counters."""
+    task = workload(model, chunks=1)
+    owners = IdentityHash(layout.machines)
+    settings = GraphRankSettings(layout, **how)
+    trainer = StreamRankTrainer(comm, owners, task, data(task), settings, dtype=torch.float64)
+    found = noted(trainer)
+    stream = Continuous(
+        trainer, rounds_by_count(E, ROUNDS, initial=FIRST / E), epochs=EPOCHS, evaluate=False
+    )
+    stream.begin()
+    comm.meter.reset()
+    losses = [loss for one in stream.play_all() for loss in one.losses]
+    return {
+        "losses": losses, "asked": found, "counters": dict(comm.meter.counters),
+        "bytes": trainer.access.host_bytes, "notes": trainer.notes,
+    }  # fmt: skip
+
+
+def recounted(asked: list[Any], capacity: int, *, reuse: bool, restoration: bool) -> dict[str, int]:
+    """Counts of a cache of this size, one id after the other."""
+    loop = LoopedCache(capacity, "lru", 0.2)
+    start = loop.snapshot()
+    for one in asked:
+        if isinstance(one, torch.Tensor):
+            loop.fetch(one.tolist())
+        elif one == "begin_round":
+            if not reuse:
+                loop.fill([])
+            start = loop.snapshot()
+        elif restoration:
+            loop.restore(start)
+    return loop.counts
+
+
+def rows_fetched(rank: dict[str, Any], kind: str) -> int:
+    return sum(rank["counters"][f"{kind}_rows_{where}"] for where in ("local", "remote"))
+
+
+@pytest.mark.machines_arithmetic
+@pytest.mark.parametrize(
+    ("layout", "model"), [(MachineLayout(2), "tgat"), (MachineLayout(1, 2), "tgn")],
+    ids=["two machines", "one machine"],
+)  # fmt: skip
+def test_caches_of_ranks_hit_as_often_as_a_plain_recount(layout: MachineLayout, model: str) -> None:
+    """And change no loss, whatever is switched off."""
+    task = workload(model, chunks=1)
+    plain = GnnflowSystem().open(task, data=data(task), dtype=torch.float64)
+    whole = Continuous(
+        plain, rounds_by_count(E, ROUNDS, initial=FIRST / E), epochs=EPOCHS, evaluate=False
+    )
+    whole.begin()
+    expected = [loss for one in whole.play_all() for loss in one.losses]
+    sizes = {"node": data(task).num_nodes, "edge": E}
+    hits = {}
+    for reuse, restoration in product((True, False), repeat=2):
+        how = {**SHARES, "reuse": reuse, "restoration": restoration}
+        found = as_ranks(layout.ranks, played, layout, model, how)
+        for rank, kind in product(found, KINDS):
+            assert rank["losses"] == pytest.approx(expected, rel=1e-9)
+            capacity = round(SHARES[f"{kind}_cache"] * sizes[kind])
+            asked, counters = rank["asked"][kind], rank["counters"]
+            assert asked.count("begin_round") == ROUNDS
+            assert asked.count("begin_epoch") == ROUNDS * EPOCHS
+            counts = recounted(asked, capacity, reuse=reuse, restoration=restoration)
+            assert counters[f"{kind}_requests"] == counts["unique"]
+            assert counters[f"{kind}_hits"] == counts["unique_hits"]
+            assert rows_fetched(rank, kind) == counts["unique"] - counts["unique_hits"]
+        hits[reuse, restoration] = sum(
+            rank["counters"][f"{kind}_hits"] for rank, kind in product(found, KINDS)
         )
-    with pytest.raises(InvalidInputError, match="at least one epoch"):
-        train_ranked(task, GraphRankSettings(MachineLayout(1)), data=data(task), epochs=0)
-    with pytest.raises(InvalidInputError, match=r"events \[5, 5\)"):
-        train_ranked(task, GraphRankSettings(MachineLayout(1)), data=data(task), first=5, last=5)
+    assert len(set(hits.values())) > 1  # a switch that changes nothing would be none
+    assert hits[True, False] > hits[False, False]
+    for rank, kind in product(
+        as_ranks(layout.ranks, played, layout, model, dict(NO_CACHES)), KINDS
+    ):
+        ids = [one for one in rank["asked"][kind] if isinstance(one, torch.Tensor)]
+        assert rows_fetched(rank, kind) == sum(map(len, ids))
+        assert f"{kind}_hits" not in rank["counters"]
+
+
+def test_ranks_that_others_start_have_the_papers_caches() -> None:
+    """3 % of the vertices and 3 per mille of the edges, set back at every epoch."""
+    task = workload("tgat")
+    trainer = StreamRanks().open(LocalCommunicator(), 1, task, data(task))
+    shares = {"node": 0.03, "edge": 0.003}
+    for kind in (trainer.access._vertices, trainer.access._edges):
+        count = kind._source.num_rows
+        assert kind._cache.capacity == max(1, round(shares[kind.name] * count))
+        assert kind._cache.admission == 0.2
+    found = noted(trainer)
+    for epoch in range(2):
+        StreamRanks().train_epoch(trainer, epoch)
+    assert found["node"].count("begin_epoch") == 2
+
+
+# --- one store for the ranks of a machine ---------------------------------------------------------
+
+
+@pytest.mark.machines_arithmetic
+@pytest.mark.parametrize("layout", [MachineLayout(1, 2), MachineLayout(2, 2)])
+def test_a_machine_keeps_its_records_and_rows_once(layout, monkeypatch) -> None:
+    """Where no memory can be shared ranks keep copies and say so."""
+    shared, copies = (
+        as_ranks(layout.ranks, played, layout, "tgat", {"shared": on}) for on in (True, False)
+    )
+    monkeypatch.setattr(machine_memory, "machine_key", lambda: None)
+    without = as_ranks(layout.ranks, played, layout, "tgat", {})
+    losses = [[one["losses"] for one in found] for found in (shared, copies, without)]
+    assert losses[0] == losses[1] == losses[2]
+    assert all(any("a copy" in note for note in one["notes"]) for one in without)
+    for machine in range(layout.machines):
+        first, *others = layout.members(machine)
+        assert shared[first]["bytes"]["records"] == copies[first]["bytes"]["records"] > 0
+        for rank in others:
+            assert shared[rank]["bytes"]["records"] == 0
+            assert copies[rank]["bytes"]["records"] > 0
+            assert without[rank]["bytes"]["records"] > 0
+            assert layout.machines == 1 or shared[rank]["bytes"]["features"] == 0

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
 
 from dgbench.datasets import EventStream
+from dgbench.harness.claims.ledger import load_ledger
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Workload
 from dgbench.systems.base.plain_stream import PlainStream
-from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
-from dgbench.systems.gnnflow import GnnflowSystem
+from dgbench.systems.base.stream import (
+    StreamTrainer,
+    StreamWorkload,
+    load_stream,
+    stream_data,
+)
+from dgbench.systems.gnnflow import PAPER, GnnflowSystem
+from dgbench.systems.gnnflow import access as access_module
 from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
+from dgbench.systems.gnnflow.experiments import fig8, round_race
+from dgbench.systems.gnnflow.experiments.settings import (
+    ALL,
+    BY_NAME,
+    GRAPHS,
+    MODEL_OF,
+    PRESETS,
+    workload,
+)
 from dgbench.systems.gnnflow.rounds import Continuous, rounds_by_count
 from dgbench.systems.gnnflow.techniques import TECHNIQUES
 
@@ -111,7 +129,8 @@ def fetch(one: StoreAccess, *ids: int) -> None:
     assert torch.equal(one.edge_features(wanted), one.data.edge_feat[wanted])
 
 
-def test_every_epoch_starts_from_what_the_last_round_left() -> None:
+def test_rounds_and_epochs_begin_with_what_switches_say() -> None:
+    """As the last round left caches; without restoration on from each other; without reuse cold."""
     one = access()
     fetch(one, 1, 2, 3)
     one.begin_round()
@@ -124,9 +143,6 @@ def test_every_epoch_starts_from_what_the_last_round_left() -> None:
         assert contents(one) != kept
     one.begin_round()
     assert contents(one) != kept
-
-
-def test_without_restoration_epochs_go_on_from_each_other() -> None:
     one = access(["restoration"])
     one.begin_round()
     one.begin_epoch()
@@ -134,9 +150,6 @@ def test_without_restoration_epochs_go_on_from_each_other() -> None:
     kept = contents(one)
     one.begin_epoch()
     assert contents(one) == kept
-
-
-def test_without_reuse_a_round_begins_empty() -> None:
     one = access(["reuse"])
     fetch(one, 1, 2, 3)
     one.begin_round()
@@ -186,30 +199,57 @@ def test_the_graph_has_what_was_inserted(off) -> None:
             assert torch.equal(t, stream.t[eid])
 
 
-def test_events_are_inserted_once_and_in_order() -> None:
+def test_bad_input_is_named() -> None:
     one = access()
     for first, last in ((1, 2), (0, 91), (0, -1)):
-        with pytest.raises(InvalidInputError, match="cannot be inserted"):
+        with pytest.raises(InvalidInputError, match="events"):
             one.insert(first, last)
     one.insert(0, 5)
-    with pytest.raises(InvalidInputError, match="5 of 90 are there"):
+    with pytest.raises(InvalidInputError, match="events"):
         one.insert(0, 5)
-
-
-def test_bad_settings_are_refused() -> None:
     for bad in ({"node_cache": -0.1}, {"edge_cache": 1.1}, {"admission": 0.0}):
         with pytest.raises(InvalidInputError, match=next(iter(bad))):
             access(settings=AccessSettings(**bad))
-    with pytest.raises(UnknownKeyError, match="technique"):
+    with pytest.raises(UnknownKeyError, match="in_plaice"):
         opened(task(), ["in_plaice"])
-
-
-def test_what_it_cannot_train_it_says() -> None:
     other = Workload(dataset="covid19-england", model="tgcn_model")
     assert "streams" in SYSTEM.unsupported(other, "cpu")[0]
     assert SYSTEM.unsupported(task(), "cpu") == []
-    if not torch.cuda.is_available():
-        assert "CUDA" in SYSTEM.unsupported(task(), "cuda")[0]
+
+
+@pytest.mark.parametrize("name", [round_race.REBUILT, round_race.BARE, round_race.PUBLISHED])
+def test_the_published_form_has_all_of_the_papers_techniques_and_none_of_ours(
+    name, monkeypatch
+) -> None:
+    graph = BY_NAME["gdelt"]
+    work = workload(graph, "tgn", "smoke", scale=fig8.SMALL)
+    data = load_stream(work)
+    trainer = round_race.open_contender(name, work, data, graph, "cpu")
+    apart = {"replay", *round_race.SWITCHES[name]}  # old events are no part of Figure 8
+    for one in TECHNIQUES:
+        assert trainer.on[one.name] == (not one.ours) or one.name in apart, one.name
+    assert not set(round_race.SWITCHES[name]) & {one.name for one in TECHNIQUES if one.ours}
+    assert trainer.access.store.policy.name == "adaptive"
+    searches = []
+    monkeypatch.setattr(access_module, "sample_hops", lambda *_, **k: searches.append(k["search"]))
+    nothing = torch.zeros(0, dtype=torch.int64)
+    trainer.access.sample(nothing, nothing.double(), draw=0)
+    assert searches == ["linear"]
+    plus = round_race.open_contender(round_race.GNNFLOW, work, data, graph, "cpu")
+    assert plus.access.store.policy.name == "grown"
+    assert plus.on["fences"]
+
+
+def test_settings_are_the_papers() -> None:
+    ledger = {claim.id: claim for claim in load_ledger(PAPER.ledger)}
+    assert set(MODEL_OF) == {"TGN", "TGAT", "DySAT", "GraphSAGE", "GAT"}
+    for graph in GRAPHS:
+        for name, dim in (("node", graph.node_dim), ("edge", graph.edge_dim)):
+            printed = ledger[f"gnnflow-tab5-{name}-dim"].value.get(graph.title)
+            assert dim == (printed if isinstance(printed, int) else 0)
+    for graph, preset in product(ALL, PRESETS):
+        work = workload(graph, "tgn", preset, seed=3).check()
+        assert work.scale == (1.0 if graph.real or preset == "paper" else graph.scale(preset))
 
 
 def test_the_interface_of_every_trainer() -> None:

@@ -18,12 +18,15 @@ from typing import Any
 import pytest
 import torch
 from stream_faults import DRAW_FAULTS, FAULTS, LAST
+from stream_tiny import tiny_task
 from torch import Tensor
 
 from dgbench.datasets import EventStream, Origin
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.models.ctdg import STREAM_MODELS, MemoryRows
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
+from dgbench.systems.base.stream_recount import recount_batches, recount_training
 from dgbench.systems.gnnflow.system import GnnflowSystem
 from dgbench.systems.tgl.system import TglSystem
 from tests.witness.compared import disagreements
@@ -60,15 +63,10 @@ def events_of(kind: str) -> EventStream:
 
 def task_of(model: str = "tgn", **fields: Any) -> StreamWorkload:
     """A workload of tiny widths that moves the borders of its batches by epoch."""
-    shape: dict[str, Any] = {"fanouts": (3,), "chunks": 2}
-    if model != "tgn":
-        shape = {"fanouts": (3, 2)}
-    if model == "dysat":
-        shape |= {"window": 8.0, "snapshots": 2}
-    sizes = {"node_dim": 3, "edge_dim": 2, "hidden_dim": 4, "time_dim": 3, "memory_dim": 4}
-    return StreamWorkload(
-        **{"dataset": "tiny", "model": model, "batch": 10, "lr": 1e-2, **sizes, **shape, **fields}
-    )
+    shape: dict[str, Any] = {"sampling": "recent"}
+    shape |= {"chunks": 2} if model == "tgn" else {}
+    shape |= {"window": 8.0} if model == "dysat" else {}
+    return tiny_task(model, **{**shape, **fields})
 
 
 class WatchedAccess:
@@ -83,15 +81,15 @@ class WatchedAccess:
     def sample(self, nodes: Tensor, times: Tensor, **how: Any) -> Any:
         """As of the access."""
         found = self.access.sample(nodes, times, **how)
-        hops = []
-        for snapshot in found:
-            hops.append([])
-            for hop in snapshot:
-                columns = hop.neighbours.tolist(), hop.eids.tolist(), hop.edge_times.tolist()
-                edges = list(zip(*columns, strict=True))
-                hops[-1].append([edges[a:b] for a, b in pairwise(hop.offsets.tolist())])
+        hops = [[self._listed(hop) for hop in snapshot] for snapshot in found]
         self.calls.append(SampleCall(nodes.tolist(), times.tolist(), hops))
         return found
+
+    @staticmethod
+    def _listed(hop: Any) -> Any:
+        columns = hop.neighbours.tolist(), hop.eids.tolist(), hop.edge_times.tolist()
+        edges = list(zip(*columns, strict=True))
+        return [edges[a:b] for a, b in pairwise(hop.offsets.tolist())]
 
 
 def plain(task: StreamWorkload, data: Any) -> StreamTrainer:
@@ -271,9 +269,6 @@ def test_systems_are_the_witness(system, sampling) -> None:
         assert not compared(task_of(sampling=sampling), kind, system)
 
 
-# --- planted faults -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_seen(name, monkeypatch) -> None:
     kinds = ("days", "ties")
@@ -281,9 +276,6 @@ def test_a_planted_fault_is_seen(name, monkeypatch) -> None:
         expected_of(task_of(), kind)  # before anything is planted
     FAULTS[name](monkeypatch)
     assert any(compared(task_of(), kind) for kind in kinds)
-
-
-# --- draws ----------------------------------------------------------------------------------------
 
 
 def uniform_task() -> StreamWorkload:
@@ -332,3 +324,79 @@ def test_the_witness_imports_nothing_of_what_it_judges() -> None:
                 names |= {alias.name for alias in node.names}
     assert "tests.witness.draws" in names
     assert not [name for name in names if name.startswith("dgbench")]
+
+
+# --- the recount that experiments make of every trainer -------------------------------------------
+
+
+def recounted(task: StreamWorkload, kind: str, system: str = "plain") -> dict[str, ResultCheck]:
+    """Checks of a trainer after two rounds of two epochs, those that failed in place of others."""
+    data = stream_data(events_of(kind), task)
+    trainer, rounds = OPENED[system](task, data), [(12, 30), (30, len(data.events))]
+    trainer.insert(12)
+    for first, last in rounds:
+        trainer.insert(last)
+        memory = trainer.mark_memory()
+        for epoch in range(2):
+            trainer.restore_memory(memory)
+            trainer.train(first, last, epoch=epoch)
+    found = recount_training("this one", trainer, task, rounds, 2)
+    found += recount_batches("this one", trainer, task)
+    return {check.of: check for check in sorted(found, key=lambda check: -check.passed)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("system", OPENED)
+def test_sound_trainers_pass_their_recount(system, kind) -> None:
+    checks = recounted(task_of(), kind, system)
+    assert all(check.passed for check in checks.values())
+    names = {"steps", "memories", "events", "batches", "negatives", "neighbours"}
+    assert set(checks) == names
+
+
+@pytest.mark.parametrize(
+    "task",
+    [uniform_task(), task_of("dysat"), task_of("graphsage"), task_of("tgn", strict_time=False),
+     task_of("tgn", events=45, chunks=5), task_of("tgat", closed=True, window=9.0),
+     task_of("tgn", fanouts=(3, 2), undirected=False)],
+    ids=lambda task: task.model,
+)  # fmt: skip
+def test_other_workloads_pass_their_recount(task) -> None:
+    assert all(check.passed for check in recounted(task, "ties").values())
+
+
+SEEN = {
+    "steps events batches negatives": (
+        "every second event is trained on", "every second batch is left out",
+        "the last batch is left out"),
+    "events batches negatives": (
+        "half of each batch is trained on", "events of a batch come backwards"),
+    "batches": ("batches part events of a time",),
+    "memories": (
+        "memories are never written", "memories of sources alone are written",
+        "memories are written a batch late", "memories are written before a time is over",
+        "times of update are a batch late", "times of update are a batch early"),
+    "negatives": (
+        "negatives are one vertex", "negatives are the destinations",
+        "negatives are the next destinations", "negatives of a batch are alike",
+        "one negative in ten is the destination"),
+    "neighbours": (
+        "neighbours are from a little later", "neighbours are from a little earlier",
+        "neighbours are from the end of the batch", "neighbours are the oldest",
+        "neighbours of one time come backwards", "a graph takes in all but one event"),
+}  # fmt: skip
+"""Checks that name each fault; others of `stream_faults` are the witness's and the oracle's."""
+
+
+@pytest.mark.parametrize(("wrong", "name"), [(of, name) for of in SEEN for name in SEEN[of]])
+def test_a_recount_names_a_planted_fault(wrong, name, monkeypatch) -> None:
+    FAULTS[name](monkeypatch)
+    kinds = [recounted(task_of(), kind) for kind in ("days", "ties")]
+    failed = {of for checks in kinds for of, check in checks.items() if not check.passed}
+    assert set(wrong.split()) <= failed
+
+
+@pytest.mark.parametrize("name", DRAW_FAULTS)
+def test_a_recount_names_a_planted_fault_of_a_draw(name, monkeypatch) -> None:
+    DRAW_FAULTS[name](monkeypatch)
+    assert not recounted(uniform_task(), "ties")["neighbours"].passed
