@@ -1,4 +1,4 @@
-"""DyGNN as a baseline: padding and order are exact, memory is planned, neighbours are pushed to."""
+"""DyGNN and JODIE as baselines: padding and order are exact, memory is planned."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import pytest
 import torch
 from interactions_tiny import tiny_data, tiny_task
 
+from dgbench.datasets import EventStream, Origin
 from dgbench.runtime.errors import UnknownKeyError, UnsupportedError
 from dgbench.systems.base import Workload, get_system
 from dgbench.systems.base.interaction_baseline import SAVED
 from dgbench.systems.base.interaction_push import KEPT
+from dgbench.systems.base.interactions import interaction_data
 from dgbench.systems.dygnn import DygnnSystem
 from dgbench.systems.jodie import JodieSystem
 
@@ -78,16 +80,6 @@ def test_the_neighbours_kept_are_the_most_recent():
 
 
 @pytest.mark.parametrize("system", [DygnnSystem(), JodieSystem()], ids=lambda s: s.name)
-def test_memory_is_planned_and_refused(system):
-    task = tiny_task()
-    data = tiny_data(task)
-    planned = system.open(task, data=data).planned_bytes
-    assert system.open(task, data=data, memory_bytes=planned).planned_bytes == planned
-    with pytest.raises(UnsupportedError, match=r"out of memory: .* MiB are needed"):
-        system.open(task, data=data, memory_bytes=planned - 1)
-
-
-@pytest.mark.parametrize("system", [DygnnSystem(), JodieSystem()], ids=lambda s: s.name)
 def test_what_a_step_keeps_is_within_the_plan(system):
     task = tiny_task(hidden_dim=32, batch=300)
     data = tiny_data(task, events=600, nodes=400)
@@ -100,6 +92,10 @@ def test_what_a_step_keeps_is_within_the_plan(system):
         kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
         return x
 
+    planned = trainer.planned_bytes
+    assert system.open(task, data=data, memory_bytes=planned).planned_bytes == planned
+    with pytest.raises(UnsupportedError):
+        system.open(task, data=data, memory_bytes=planned - 1)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         trainer.run_step(groups[1][0], scale=1.0)
     rows = trainer.pad * 3
@@ -107,19 +103,36 @@ def test_what_a_step_keeps_is_within_the_plan(system):
     assert 1 < vectors <= SAVED[system.model]
 
 
-def test_a_report_says_how_much_is_padding():
-    task = tiny_task()
-    data = tiny_data(task)
-    padded = DygnnSystem().open(task, data=data).report()
-    compact = DygnnSystem().open(task, data=data, switches={"padding": False}).report()
-    assert padded["padded_share"] > compact["padded_share"] == 1
-    assert padded["planned_bytes"] > compact["planned_bytes"]
-
-
-def test_as_a_plugin():
+def test_systems_as_plugins():
     system = get_system("dygnn")
-    assert isinstance(system, DygnnSystem)
     assert system.switches() == {"padding": True, "sequential": False, "propagation": True}
     assert system.unsupported(Workload(dataset="any", model="tgcn_model"), "cpu")
     with pytest.raises(UnknownKeyError, match="pading"):
         system.open(tiny_task(), switches={"pading": True})
+    task = tiny_task(model="dygnn")
+    padded, compact = (
+        system.open(task, data=tiny_data(task), switches={"padding": on}).report()
+        for on in (True, False)
+    )
+    assert padded["padded_share"] > compact["padded_share"] == 1
+    assert padded["planned_bytes"] > compact["planned_bytes"]
+    trainer = get_system("jodie").open(task, data=tiny_data(task))
+    assert (trainer.workload.model, trainer.workload.propagation) == ("jodie", False)
+    before = trainer.vertices.code.clone()
+    trainer.train_epoch()
+    assert torch.equal(trainer.vertices.code, before)
+
+
+@pytest.mark.parametrize("bipartite", [False, True])
+def test_jodie_learns_who_returns_to_what(bipartite):
+    draw = torch.Generator().manual_seed(1)
+    src = torch.randint(0, 10, (400,), generator=draw)
+    events = EventStream.build(
+        src, 10 + (src * 3) % 10, torch.arange(400), num_nodes=20,
+        num_src=10 if bipartite else None, origin=Origin("returning"),
+    )  # fmt: skip
+    task = tiny_task(hidden_dim=16, batch=20, lr=1e-2)
+    trainer = JodieSystem().open(task, data=interaction_data(events, task))
+    for _ in range(3):
+        trainer.train_epoch()
+    assert trainer.evaluate_range(320, 400).ap > 0.9

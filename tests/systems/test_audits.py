@@ -1,0 +1,384 @@
+"""Audits: steps, batches and epochs that are taken again, and counters that are recounted."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from dgc_tiny import random_sequence
+from dgc_tiny import tiny_workload as tiny_sequences
+from stream_tiny import tiny_stream, tiny_task
+from tiny_data import serve, tiny_sequence, tiny_workload
+
+from dgbench.lab.experiment import RunContext
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.schedule import DrawnRounds, DrawnSteps
+from dgbench.systems.base import audit as audit_module
+from dgbench.systems.base import get_system, race
+from dgbench.systems.base.audit import (
+    COUNTED,
+    MOVE,
+    StepAudit,
+    TrainingState,
+    adam_update,
+    clear_entries,
+    numbers_left,
+)
+from dgbench.systems.base.oracle import AGAINST, Oracle
+from dgbench.systems.base.plain_sequences import PlainSequences
+from dgbench.systems.base.plain_stream import PlainStream
+from dgbench.systems.base.rank_audit import HELD_BACK, AuditedEpochs, RankAudit, audited_epochs
+from dgbench.systems.base.recount import AGAINST as RECOUNTED
+from dgbench.systems.base.recount import recounted
+from dgbench.systems.base.stream import StreamTrainer
+from dgbench.systems.base.stream_audit import BatchAudit, BatchOracle
+from dgbench.systems.gnnflow.rounds import Continuous, rounds_by_count
+from tests.cheats import interactions
+from tests.cheats.interactions import HonestInteractions, UnwrittenState
+
+FRAMES = tiny_sequence(nodes=15, edges=50, snapshots=9)
+
+
+@pytest.fixture
+def frames(monkeypatch, tmp_path):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    serve(monkeypatch, FRAMES)
+
+
+@pytest.fixture
+def trainer(frames):
+    return get_system("reference").open(tiny_workload(), device="cpu")
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_steps_and_rounds_are_drawn_ever_further_apart(seed) -> None:
+    schedule = DrawnSteps(3, seed=seed)
+    drawn = [step for step in range(1000) if step in schedule]
+    assert drawn[0] in (3, 4)
+    assert all(b - a <= 1 + a // 2 + 1 for a, b in pairwise(drawn))
+    assert 8 <= len(drawn) <= 60
+    rounds = DrawnRounds(1, seed=seed)
+    drawn = [number for number in range(1000) if number in rounds]
+    assert drawn[0] == 1
+    assert 2 <= len(drawn) <= 25
+    assert len({DrawnSteps(3).seed for _ in range(8)}) == 8
+
+
+@pytest.mark.parametrize("steps", [1, 7])
+def test_an_update_is_that_of_torch(steps) -> None:
+    value = torch.randn(4, 3, dtype=torch.float64)
+    leaf = value.clone().requires_grad_()
+    adam = torch.optim.Adam([leaf], lr=0.01)
+    first = second = torch.zeros_like(value)
+    for number in range(steps):
+        leaf.grad = torch.randn_like(value)
+        before = leaf.detach().clone()
+        adam.step()
+        moved, first, second = adam_update(before, leaf.grad, first, second, number, 0.01)
+        torch.testing.assert_close(moved, leaf.detach() - before)
+    torch.testing.assert_close(second, adam.state[leaf]["exp_avg_sq"])
+
+
+def test_states_are_copied_around_drawn_steps_and_parameters_moved_once(
+    trainer, monkeypatch
+) -> None:
+    """Without a call of the trainer after the first answer."""
+    audit, called = StepAudit(trainer, 3), list[str]()
+    for number in range(12):
+        audit.between(number)
+        trainer.step(number % trainer.num_frames)
+        if number == 1:
+            for name in ("state", "evaluate", "gradients", "trained", "shared", "moments"):
+                monkeypatch.setattr(trainer, name, lambda *_, name=name: called.append(name))
+    assert called == []
+    audit.finish(12)
+    assert len(audit.steps) >= 2
+    assert [step.moved for step in audit.steps] == [True] + [False] * (len(audit.steps) - 1)
+    for step in audit.steps:
+        assert step.before.updates == dict.fromkeys(step.before.parameters, step.number)
+        assert step.after.updates == dict.fromkeys(step.before.parameters, step.number + 1)
+
+
+def test_parameters_move_by_a_small_share(trainer) -> None:
+    audit = StepAudit(trainer, 3, name="Other")
+    before = trainer.state()
+    audit._move()
+    gaps = [trainer.state()[name] / value - 1 for name, value in before.items() if value.all()]
+    assert gaps
+    assert all(0 < float(gap.abs().max()) <= MOVE * 1.001 for gap in gaps)
+    audit.between(0)
+    with pytest.raises(UnsupportedError, match="moments"):
+        audit.between(1)  # no step was taken, so there is no optimiser yet
+
+
+def test_weights_of_ages_do_not_hide_the_updates_of_others() -> None:
+    """Their gradients and moments are as large as ages: beside them all others look like none."""
+    gradients = {"time.weight": torch.tensor([3e6]), "merge.weight": torch.tensor([1.0, 1e-9])}
+    zeros = {name: torch.zeros_like(one) for name, one in gradients.items()}
+    first = zeros | {"time.weight": torch.tensor([1e7])}
+    before = TrainingState(zeros, first, zeros, {})
+    clear = clear_entries(gradients, before)
+    assert {name: one.tolist() for name, one in clear.items()} == {
+        "time.weight": [True], "merge.weight": [True, False],
+    }  # fmt: skip
+    left = numbers_left(before, TrainingState(gradients, first, zeros, {}), clear)
+    assert left["updates"]["merge.weight"].tolist() == [1.0, 0.0]
+
+
+class _Clocks:
+    """Clocks that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class _Lazy:
+    """Answers that take `first` seconds, and a tenth where they are asked for again."""
+
+    def __init__(self, clock: _Clocks, first: float) -> None:
+        self.clock, self.first, self.asked = clock, first, 0
+
+    def state(self) -> dict[str, Any]:
+        self.asked += 1
+        self.clock.now += self.first if self.asked % 2 else 0.1
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("first", "share", "wall_alone"),
+    [(0.1, 0.0, False), (0.2, 0.1, False), (1.1, 1.0, False), (50.0, 0.0, True)],
+)
+def test_deferred_work_is_seen_by_both_clocks(monkeypatch, first, share, wall_alone) -> None:
+    """A clock of the wall alone accuses nobody."""
+    clock = _Clocks()
+    busy = _Clocks() if wall_alone else clock
+    monkeypatch.setattr(audit_module.time, "perf_counter", clock)
+    answers, lazy = audit_module._Answers(busy), _Lazy(clock, first)
+    for _ in range(5):
+        answers.begin()
+        for each in {id(clock): clock, id(busy): busy}.values():
+            each.now += 1.0
+        answers.end()
+        answers.ask(lazy, twice=True)
+    assert answers.deferred == (pytest.approx(share), 5)
+
+
+# --- batches of streams, groups of interactions ---------------------------------------------------
+
+
+def audited(task, *, kind=StreamTrainer, seed=None, again=True):
+    """Losses of rounds of a trainer, its audit and the checks of it."""
+    data = tiny_stream(task)
+    trainer = kind(task, data, PlainStream(task, data))
+    access, drawn = PlainStream(task, data), DrawnRounds(1, seed=seed)
+    audit = BatchAudit(trainer, task, data, access, epochs=2, rounds=drawn)
+    rounds = rounds_by_count(60, 3, initial=0.3)
+    stream = Continuous(trainer, rounds, epochs=2, evaluate=False, audit=audit)
+    stream.begin()
+    losses = [one.losses for one in stream.play_all()]
+    exact = StreamTrainer(task, data, PlainStream(task, data), dtype=torch.float64)
+    return losses, audit, audit.checks("this one", BatchOracle(task, data, exact), again=again)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"model": "tgat"}, {"model": "dysat"}, {"chunks": 5}, {"strict_time": False},
+               {"edge_dim": 0}],
+)  # fmt: skip
+def test_batches_in_a_row_are_those_that_the_oracle_takes(fields) -> None:
+    task = tiny_task(**fields)
+    _, audit, checks = audited(task)
+    assert all(check.passed for check in checks)
+    first, second = (one.number for one in audit.batches[:2])
+    assert first[0] == second[0] == 1
+    assert second in {(1, first[1], first[2] + 1), (1, first[1] + 1, 0)}
+    assert {check.of for check in checks} == {
+        "batches", COUNTED, "losses", "updates", "moments"
+    } | ({"memories"} if task.model == "tgn" else set())  # fmt: skip
+
+
+def test_an_audit_changes_no_loss_and_a_later_process_holds_batches_against_adam_alone() -> None:
+    task = tiny_task()
+    data = tiny_stream(task)
+    plain = StreamTrainer(task, data, PlainStream(task, data))
+    stream = Continuous(plain, rounds_by_count(60, 3, initial=0.3), epochs=2, evaluate=False)
+    stream.begin()
+    losses, _, checks = audited(task)
+    assert [one.losses for one in stream.play_all()] == losses
+    retaken = {check.part.split(" of ")[0] for check in checks if check.against == AGAINST}
+    assert len({part.split(",")[3] for part in retaken}) == 1  # one batch of two
+    checks = audited(task, again=False)[2]
+    assert [check.of for check in checks] == ["batches", COUNTED, "updates", "moments"]
+    assert all(check.passed for check in checks)
+
+
+class Hidden(StreamTrainer):
+    """Tells nobody of its batches."""
+
+    def train_on(self, events, *, epoch=0, watch=None):
+        return super().train_on(events, epoch=epoch)
+
+
+class Halves(StreamTrainer):
+    """Tells of the first half of each batch."""
+
+    def train_on(self, events, *, epoch=0, watch=None):
+        return super().train_on(events[: len(events) // 2], epoch=epoch, watch=watch)
+
+
+@pytest.mark.parametrize("kind", [Hidden, Halves])
+def test_a_trainer_that_hides_batches_fails(kind) -> None:
+    (cut,) = (check for check in audited(tiny_task(), kind=kind)[2] if check.of == "batches")
+    assert not cut.passed
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [(HonestInteractions, set()), (UnwrittenState, {"states"})]
+)
+def test_audited_groups_of_interactions_are_taken_again(kind, wrong) -> None:
+    found = interactions.raced(kind, SimpleNamespace(round=1, preset="smoke", device="cpu"))
+    audit = [check for check in found.checks if "drawn by" in check.part]
+    assert {check.of for check in audit} == {"events", "losses", "updates", "moments", "states"}
+    assert {check.of for check in audit if not check.passed} == wrong
+
+
+# --- epochs of ranks ------------------------------------------------------------------------------
+
+TASK, DATA = tiny_sequences(hidden_dim=8), random_sequence(30, 7, 60, 8)
+
+
+def oracle() -> Oracle:
+    return Oracle(lambda dtype: PlainSequences(TASK, DATA, dtype=dtype), TASK)
+
+
+def trained(seed: int = 3, rank: int = 0, *, least: int = 2, cheat: int = -1, task: Any = TASK):
+    """Audit and losses of a trainer, which makes no update in one epoch."""
+    audit, losses = RankAudit(SimpleNamespace(rank=rank), seed, 2, least=least), []
+    trainer = PlainSequences(task, DATA)
+    if task is not TASK:
+        trainer.model.load_state_dict(PlainSequences(TASK, DATA).model.state_dict())
+    audit.open("plain", trainer)
+    for epoch in range(8):
+        losses.append(trainer.accumulate() if epoch == cheat else trainer.train_epoch())
+        audit.after("plain", epoch + 1)
+    return audit.epochs, {"plain": losses}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_epochs_that_count_are_copied_whole(seed) -> None:
+    found = trained(seed)[0]["plain"]
+    numbers = [step.number for step in found.steps]
+    assert numbers[0] in (2, 3)
+    assert (
+        numbers == sorted(set(numbers)) == [one.number for one in trained(seed)[0]["plain"].steps]
+    )
+    for step in pickle.loads(pickle.dumps(found)).steps:
+        assert set(step.before.updates.values()) == {step.number}
+        assert set(step.after.updates.values()) == {step.number + 1}
+    assert trained(seed, least=1)[0]["plain"].steps[0].number == 2
+    assert trained(rank=1)[0] == {}
+
+
+@pytest.mark.parametrize(("first", "later"), [(True, 1.0), (False, 1.0), (False, 0.0)])
+def test_an_honest_trainer_passes(monkeypatch, first, later) -> None:
+    """Most later processes take no epoch again."""
+    monkeypatch.setattr(audit_module, "LATER", later)
+    checks = audited_epochs(*trained(), oracle(), first=first)
+    assert all(check.passed for check in checks)
+    of = ["updates so far", "updates", "moments"]
+    of += ["losses", "updates", "moments"] if first or later else []
+    assert [check.of for check in checks] == of
+    audits, losses = trained()
+    every = (dict.fromkeys("abc", one["plain"]) for one in (audits, losses))
+    retaken = [c.system for c in audited_epochs(*every, oracle(), first=True) if c.of == "losses"]
+    assert len(set(retaken)) == len(retaken) == 2
+
+
+def test_an_epoch_with_stale_rows_is_held_against_adam_alone() -> None:
+    checks = audited_epochs(*trained(), oracle(), first=True, stale=["plain"])
+    assert [check.of for check in checks] == ["updates so far", "updates", "moments"]
+    assert checks[1].against == HELD_BACK
+    assert all(check.passed for check in checks)
+    checks = audited_epochs(*trained(cheat=2), oracle(), first=True, stale=["plain"])
+    assert not checks[0].passed  # an update was left out
+    nothing = {"plain": AuditedEpochs(1, [])}
+    assert audited_epochs(nothing, {"plain": [1.0]}, oracle(), first=True) == []
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "of"), [("parameters", "updates"), ("first", "moments"), ("second", "moments")]
+)
+def test_a_state_that_adam_did_not_make_fails(spoilt, of) -> None:
+    audits, losses = trained()
+    for step in audits["plain"].steps:
+        getattr(step.after, spoilt).update(getattr(step.before, spoilt))
+    checks = audited_epochs(audits, losses, oracle(), first=False, stale=["plain"])
+    assert of in {check.of for check in checks if not check.passed}
+
+
+def test_a_wrong_gradient_is_seen_by_the_oracle_alone() -> None:
+    audits, _ = trained(task=tiny_sequences(hidden_dim=8, theta=0.5, seed=2))
+    checks = audited_epochs(audits, trained()[1], oracle(), first=True)
+    assert {check.against for check in checks if not check.passed} == {AGAINST}
+
+
+# --- counters of timed steps, counted again from the graphs ---------------------------------------
+
+
+def edges(times) -> int:
+    """Different edges of snapshots, one by one."""
+    found = set()
+    for csr in (FRAMES.topology[t] for t in times):
+        for row in range(csr.num_rows):
+            begin, end = int(csr.indptr[row]), int(csr.indptr[row + 1])
+            found |= {(row, int(column)) for column in csr.indices[begin:end]}
+    return len(found)
+
+
+def recounts(task, counters, before=None):
+    return recounted(task, FRAMES, counters, before or {}, range(1, 4), 5, system="mine")
+
+
+@pytest.mark.usefixtures("frames")
+@pytest.mark.parametrize("model", ["tgcn_model", "evolvegcn", "mpnn_lstm"])
+@pytest.mark.parametrize("system", ["reference", "pipad", "pygt", "pygt-g"])
+def test_counters_of_own_systems_agree_and_a_hundredth_does_not(monkeypatch, system, model) -> None:
+    task = tiny_workload(model=model)
+    if get_system(system).unsupported(task, "cpu"):
+        pytest.skip("it does not train this")
+    count = Meter.count
+    for share in (1, 100):
+        monkeypatch.setattr(
+            Meter, "count",
+            lambda self, name, amount=1, share=share: count(self, name, amount // share),
+        )  # fmt: skip
+        context = RunContext("cpu", "smoke", 1, meter=Meter(), budget_s=0.01)
+        checks = race.timed(system, task, context).checks
+        (check,) = (one for one in checks if one.against == RECOUNTED)
+        assert (check.of, check.passed) == ("counters", share == 1)
+
+
+def test_what_is_counted_is_in_the_graphs() -> None:
+    task = tiny_workload(model="mpnn_lstm")
+    frames = [range(i, i + task.frame) for i in range(4)]
+    above = sum(edges(times) for times in frames[1:])
+    first = edges(range(3 + task.frame)) + edges(frames[0])
+    for short in (0, 1):
+        (check,) = recounts(task, {"edges_aggregated": above - short}, {"edges_aggregated": 10**6})
+        assert check.passed == (not short)
+        (check,) = recounts(task, {"edges_aggregated": above}, {"edges_aggregated": first - short})
+        assert check.passed == (not short)
+        reused = {"reused_aggregations": 3 * task.frame + short}
+        assert recounts(tiny_workload(), reused)[0].passed == (not short)
+    assert not recounts(tiny_workload(model="tgcn_model"), {"edges_aggregated": -7})[0].passed
+    assert recounts(tiny_workload(), {"something": 1}) == []  # nobody counted it
+    assert recounts("another task", {"edges_aggregated": 1}) == []
