@@ -1,6 +1,6 @@
-"""Slow stand-ins on the CPU for the parts of pylibcugraph and pylibwholegraph that are called.
+"""Slow stand-in on the CPU for the parts of pylibcugraph that are called.
 
-They follow the documented calls of 26.10: argument names, dtypes, disjoint labels, offsets by label
+It follows the documented calls of 26.10: argument names, dtypes, disjoint labels, offsets by label
 and hop. Times are compared as int64; `last` ranks them as float64, as the library does.
 """
 
@@ -11,7 +11,6 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
-import torch
 
 
 def install(monkeypatch, library) -> None:
@@ -32,17 +31,12 @@ class SlowCuGraph:
 
     Args:
         last: whether `neighbor_selection="last"` is implemented.
-        flag: whether a fixed window is an argument of its own; else it is a comparison.
         strict: whether edges of the bound's own time are left out, as documented.
     """
 
-    def __init__(self, *, last: bool = True, flag: bool = True, strict: bool = True) -> None:
-        self.last, self.strict = last, strict
-        self.calls: list[dict] = []
-        if flag:
-            self.neighbor_sample = self._sample
-        else:
-            self.neighbor_sample = lambda *a, **k: self._without_flag(*a, **k)
+    def __init__(self, *, last: bool = True, strict: bool = True) -> None:
+        self.last, self.strict, self.calls = last, strict, 0
+        self.neighbor_sample = self._sample
 
     class ResourceHandle:
         pass
@@ -70,15 +64,6 @@ class SlowCuGraph:
             for source, target, eid, time in rows:
                 self.edges.setdefault(source, []).append((target, eid, time))
 
-    def _without_flag(self, *given, temporal_sampling_comparison, **more):
-        if "fixed_window" in more:
-            raise TypeError("neighbor_sample() got an unexpected keyword argument 'fixed_window'")
-        window = temporal_sampling_comparison == "fixed_window"
-        rule = "monotonically_increasing" if window else temporal_sampling_comparison
-        return self._sample(
-            *given, temporal_sampling_comparison=rule, fixed_window=window, **more
-        )  # fmt: skip
-
     def _sample(
         self, handle, graph, starts, fanouts, *, starting_vertex_start_times=None,
         starting_vertex_end_times=None, starting_vertex_label_offsets=None, with_replacement,
@@ -93,7 +78,7 @@ class SlowCuGraph:
         assert return_hops
         assert not with_replacement
         assert starting_vertex_label_offsets.tolist() == list(range(len(starts) + 1))
-        self.calls.append({"starts": starts, "ends": starting_vertex_end_times})
+        self.calls += 1
         draw = random.Random(random_state)
         edges, offsets = [], [0]
         for label, start in enumerate(starts.tolist()):
@@ -123,47 +108,3 @@ class SlowCuGraph:
             "edge_id": np.asarray(edges, dtype=graph.type),
             "label_hop_offsets": np.asarray(offsets, dtype=np.int64),
         }
-
-
-class SlowWholeGraph:
-    """pylibwholegraph.torch's names: an embedding whose rows are gathered from host memory."""
-
-    def __init__(self) -> None:
-        self.policy = ()
-        self.barriers = 0
-
-    def init_torch_env_and_create_wm_comm(
-        self, world_rank, world_size, local_rank, local_size, *, wm_log_level
-    ):
-        assert (world_rank, world_size, local_rank, local_size) == (0, 1, 0, 1)
-        torch.set_num_threads(1)
-        return self, self
-
-    def barrier(self) -> None:
-        self.barriers += 1
-
-    def create_builtin_cache_policy(
-        self, builtin_cache_type, embedding_memory_type, embedding_memory_location, access_type,
-        cache_ratio,
-    ):  # fmt: skip
-        assert builtin_cache_type in ("none", "local_device", "local_node", "all_devices")
-        assert 0 < cache_ratio <= 1
-        self.policy = embedding_memory_type, embedding_memory_location, access_type, cache_ratio
-        return self.policy
-
-    def create_embedding(self, comm, memory_type, memory_location, dtype, sizes, *, cache_policy):
-        assert comm is self
-        assert cache_policy[:2] == (memory_type, memory_location)
-        self._rows = torch.full(sizes, torch.nan, dtype=dtype)
-        return self
-
-    def get_embedding_tensor(self):
-        return self
-
-    def get_local_tensor(self, *, host_view):
-        assert host_view, "the rows lie in host memory"
-        return self._rows, 0
-
-    def gather(self, indice):
-        assert self.barriers, "rows may not be there yet"
-        return self._rows[indice]

@@ -109,28 +109,6 @@ def _late(was: Any, self: Any, *given: Any) -> None:
         was(self, *given)
 
 
-def _first_message(was: Any, recalled: Recalled, events: Any, times: Any, edges: Any) -> Any:
-    count = events.numel()
-    ends = recalled.place[: 2 * count].view(2, -1).flip(1).flatten()
-    place = torch.cat([ends, recalled.place[2 * count :]])
-    turned = Recalled(recalled.vertices, place, recalled.rows, recalled.memories)
-    return was(
-        turned, events.flip(0), times[:count].flip(0), None if edges is None else edges.flip(0)
-    )
-
-
-def _always_newer(was: Any, recalled: Recalled, *given: Any) -> Any:
-    rows = recalled.rows
-    last = torch.where(rows.mail_time.isfinite(), rows.mail_time, rows.updated)
-    empty = MemoryRows(rows.memory, last, rows.mail, torch.full_like(last, -torch.inf))
-    return was(Recalled(recalled.vertices, recalled.place, empty, recalled.memories), *given)
-
-
-def _swapped_ends(new: MemoryRows, old: MemoryRows) -> tuple[Tensor, ...]:
-    own, other, edge = new.mail.split([4, 4, 2], dim=1)
-    return new.memory, new.updated, torch.cat([other, own, edge], dim=1), new.mail_time
-
-
 def _backwards(was: Any, self: Any) -> None:
     columns = self._src, self._dst, self._eid, self._t
     self._src, self._dst, self._eid, self._t = (column[::-1] for column in columns)
@@ -172,18 +150,15 @@ FAULTS: Final[dict[str, Plant]] = {
         StreamTrainer, "begin_batch", lambda *_: None),
     "memories are not forgotten": instead(StreamTrainer, "reset_memory", lambda _: None),
     "scoring changes memories": instead(StreamTrainer, "restore_memory", lambda *_: None),
-    "the first message stands for the last": around(stream, "last_messages", _first_message),
     "times of update are a batch late": rows(
         lambda new, old: (new.memory, old.updated, new.mail, new.mail_time)),
     "times of update are a batch early": rows(
         lambda new, old: (new.memory, new.mail_time, new.mail, new.mail_time)),
     "a memory is left as it was before its message": rows(
         lambda new, old: (old.memory, new.updated, new.mail, new.mail_time)),
-    "messages swap their ends": rows(_swapped_ends),
     "messages are never taken in": instead(Tgn, "remember", lambda self, rows: rows.memory),
     "messages reach no gradient": around(
         Tgn, "remember", lambda was, self, rows: was(self, rows).detach()),
-    "an old message replaces a newer one": around(stream, "last_messages", _always_newer),
     # Negatives.
     "negatives are one vertex": negatives(lambda right, *_: torch.full_like(right, 3)),
     "negatives are the destinations": negatives(lambda right, src, dst, events: dst[events]),

@@ -226,18 +226,6 @@ ROUNDS: list[Case] = [
 # --- caches ---------------------------------------------------------------------------------------
 
 
-def memory_rows(shift: float) -> Rows:
-    """Shares of edges' rows, all printed numbers of TGAT moved by some points."""
-    printed = {"GDELT": 96.7, "MAG": 0.0} | dict(_claim("tab3-tgat").value)
-    found = []
-    for name in _claim("tab3-tgat").value:
-        shares = dict.fromkeys(("tgn", "tgat", "dysat"), (printed[name] + shift) / 100)
-        told = by("portion", "model", shares, setting="unique memory")
-        told += by("portion", "model", dict.fromkeys(shares, 0.2), setting="requests memory")
-        found.append(row("table3", {"dataset": name.lower()}, told))
-    return found
-
-
 def hits(dataset: str, dynamic: float, *, bare: float = 0.1, stale: float = 0.05) -> Row:
     rates = {"static": 0.2, "static with reuse": 0.15, "static stale": stale}
     told = by("hit_rate", "setting", rates, of="edge", capacity=1.0)
@@ -271,15 +259,8 @@ def law(dataset: str, node: float, edge: float, *, twin: bool = False) -> Row:
     return row("fig5", {"dataset": dataset}, told, data={"twin": twin, "scale": 1.0})
 
 
-def skew(**index: float) -> Rows:
-    told = by("gini_index", "task", index, model="graphsage", of="edge")
-    return [row("fig5", {"dataset": "enron"}, told)]
-
-
 LAWS = (("wikipedia", 9.0, -9.0), ("sx-mathoverflow", 9.0, -9.0))
 CACHES: list[Case] = [
-    ("tab3-tgat", lambda: memory_rows(2.0), {"every sample": False, "once a batch": True}),
-    ("tab3-tgat", lambda: memory_rows(-9.0), {"every sample": False, "once a batch": False}),
     ("fig14d-static-edge-below-dynamic", lambda: [hits("wikipedia", 0.3)], "value weak"),
     ("fig14d-static-edge-below-dynamic", lambda: [hits("netflix", 0.3), hits("wikipedia", 0.1)],
      "opposite"),
@@ -300,8 +281,6 @@ CACHES: list[Case] = [
      "opposite"),
     ("fig5-other-workloads", lambda: [law("wikipedia", 0.5, -9.0)], "undecided"),
     ("fig5-other-workloads", lambda: [law("wikipedia", 0.5, 9.0)], "opposite"),
-    ("s43-static-gnn-edge-skew", lambda: skew(link=0.2, vertex=0.2, tenth=0.8), "v"),
-    ("s43-static-gnn-edge-skew", lambda: skew(link=0.2, vertex=0.2, tenth=0.2), "opposite strong"),
 ]  # fmt: skip
 
 # --- ranks and clusters ---------------------------------------------------------------------------

@@ -60,13 +60,6 @@ def test_ours_are_without_fault(name: str, policy: str, events: ContenderEvents)
     assert found.returned == found.wanted
 
 
-def test_blocks_and_rows_draw_the_same(events: ContenderEvents) -> None:
-    nodes, times = batch_roots(events, 3000, 60)
-    made = [graph_of(name, events) for name in ("blocks", "tcsr")]
-    answers = [one.first_hop(one.sample(nodes, times, [10, 5], "uniform")) for one in made]
-    assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
-
-
 @pytest.mark.parametrize("name", ["blocks", "tcsr", "tglite"])
 def test_what_is_added_is_found(name: str, events: ContenderEvents) -> None:
     made = graph_of(name, events.first(5900))
@@ -76,16 +69,6 @@ def test_what_is_added_is_found(name: str, events: ContenderEvents) -> None:
     found = ReferenceResult(events).judge(nodes, times, 10, "recent", *answer)
     assert (found.recall, found.leaks) == (1, 0)
     assert int(answer[1].max()) >= 5900
-
-
-def test_tglite_repeats_itself_and_draws_twice(events: ContenderEvents) -> None:
-    made = graph_of("tglite", events)
-    nodes, times = batch_roots(events, 3000, 60)
-    one, two = (made.first_hop(made.sample(nodes, times, [10], "uniform"))[1] for _ in range(2))
-    assert torch.equal(one, two)
-    found = quality("tglite", "uniform", events, 3000, 60)
-    assert found.leaks == found.foreign == 0
-    assert found.duplicates > 0
 
 
 def test_tglite_rounds_times_of_seconds() -> None:
@@ -148,17 +131,14 @@ def test_the_judge_counts_as_a_reader_would(edges, fanout, seed) -> None:
         assert found.foreign == pytest.approx(foreign / max(1, len(given_)))
 
 
-def test_the_judge_sees_duplicates() -> None:
+def test_duplicates_are_seen_and_one_answer_goes_to_all_roots_of_a_vertex() -> None:
     ends = torch.tensor([[0, 0], [1, 0]])
     events = ContenderEvents(2, ends[0], ends[1], torch.tensor([0.0, 1.0]).double())
-    nodes, times = torch.tensor([0]), torch.tensor([2.0]).double()
-    twice = torch.tensor([0, 0]), torch.tensor([0, 0])
-    assert ReferenceResult(events).judge(nodes, times, 5, "uniform", *twice).duplicates == 0.5
-    loop = torch.tensor([0, 0]), torch.tensor([1, 1])  # a self edge stands twice
-    assert ReferenceResult(events).judge(nodes, times, 5, "uniform", *loop).duplicates == 0
-
-
-def test_one_answer_goes_to_all_roots_of_a_vertex() -> None:
+    root = torch.tensor([0]), torch.tensor([2.0]).double()
+    for event, share in ((0, 0.5), (1, 0)):  # a self edge stands twice
+        given_ = torch.tensor([0, 0]), torch.tensor([event, event])
+        judge = ReferenceResult(events).judge
+        assert judge(*root, 5, "uniform", *given_).duplicates == share
     nodes = torch.tensor([7, 2, 7])
     root, eid = spread(nodes, torch.tensor([2, 7, 7]), torch.tensor([10, 11, 12]))
     assert list(zip(root.tolist(), eid.tolist(), strict=True)) == [
@@ -186,7 +166,7 @@ def contender_row() -> Row:
 
 
 @pytest.mark.usefixtures("few_contenders")
-def test_contenders_are_judged_and_raced() -> None:
+def test_contenders_are_judged_and_raced(monkeypatch) -> None:
     one = contender_row()
     quality = Table.of([one]).where("portion").numbers("setting", "policy", "batch", "statistic")
     assert quality["blocks", "recent", 60, "recall"] == 1
@@ -194,15 +174,10 @@ def test_contenders_are_judged_and_raced() -> None:
     assert quality["blocks", "uniform", 60, "repeats"] == 0
     assert number(one, "speedup", baseline="tcsr", policy="uniform", layers=2) > 0
     assert number(one, "speedup", baseline="tcsr", phase="add") > 0
-
-
-@pytest.mark.usefixtures("few_contenders")
-def test_a_sampler_of_ours_that_errs_fails_its_cell(monkeypatch) -> None:
     monkeypatch.setattr(
         ReferenceResult, "judge", lambda *a, **k: SampleQuality(10, 0.9, 9, 0.1, 0.0, 0.0)
     )
-    wrong = [check for check in contender_row().checks if not check.passed]
-    assert "blocks recent 40" in wrong[0].part
+    assert not all(check.passed for check in contender_row().checks)
 
 
 @pytest.mark.parametrize("where", ["build", "sample", "add", "origin"])
@@ -223,11 +198,7 @@ def test_a_contender_that_raises_fails_alone(monkeypatch, where) -> None:
     assert (only.metric, only.value, only.dims["statistic"]) == ("portion", 1.0, "failed")
     assert number(made, "speedup", baseline="tcsr", phase="add") > 0
     assert all(check.passed for check in made.checks)
-
-
-@pytest.mark.usefixtures("few_contenders")
-def test_a_contender_of_ours_that_raises_ends_its_cell(monkeypatch) -> None:
-    monkeypatch.delattr(contenders.CONTENDERS["blocks"], "sample")
+    monkeypatch.delattr(contenders.CONTENDERS["blocks"], "sample")  # one of ours ends its cell
     with pytest.raises(TypeError):
         contender_row()
 

@@ -16,25 +16,19 @@ from dgbench.kernels_cuda.tcsr import build_tcsr
 from dgbench.kernels_cuda.temporal_sample import count_walk, sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.laws import fit, gini
-from dgbench.runtime.errors import InvalidInputError, UnsupportedError
-from dgbench.systems.base import RunContext
+from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.gnnflow.block_counts import BlockCounts
-from dgbench.systems.gnnflow.contenders import ContenderEvents
 from dgbench.systems.gnnflow.experiments import (
-    accesses,
     fig13,
-    sampling_ablation,
     table3,
     table4,
     table6,
     update,
 )
-from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.accuracy_runs import difference, over_seeds
 from dgbench.systems.gnnflow.experiments.round_race import loss_gap, rounds_of
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME
 from dgbench.systems.gnnflow.plain_cache import ListedCache, TorchCache
-from dgbench.systems.gnnflow.rounds import Round
 
 
 def test_differences_have_intervals_of_their_seeds() -> None:
@@ -54,78 +48,6 @@ def test_differences_have_intervals_of_their_seeds() -> None:
     assert both.error == pytest.approx((1 / 3 + 1.0) ** 0.5 / 2)
 
 
-# --- accesses and caches --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch) -> EventStream:
-    """300 events in 30 rounds of a day between 12 and 8 vertices."""
-    draw = torch.Generator().manual_seed(2)
-    src = torch.randint(0, 12, (300,), generator=draw)
-    dst = torch.randint(12, 20, (300,), generator=draw)
-    t = torch.arange(300).double() * 8640.0
-    events = EventStream.build(src, dst, t, num_nodes=20, num_src=12)
-    monkeypatch.setattr("dgbench.datasets.open_events", lambda *_: events)
-    return events
-
-
-def opened(model: str = "tgn", **fields) -> accesses.Accesses:
-    return accesses.Accesses(BY_NAME["college-msg"], model, "quick", **fields)
-
-
-@pytest.mark.parametrize("model", ["tgn", "tgat", "dysat"])
-def test_no_edge_at_or_after_its_batch(stream: EventStream, model: str) -> None:
-    run = opened(model, batch=10, chunks=1)
-    for access in run.epoch(Round(0, 200, 210)):
-        assert access.edges.numel() > 0
-        assert int(access.edges.max()) < 210  # each event is a moment of its own
-    first = run.batch(torch.tensor([0]))
-    assert (first.edges.numel(), first.nodes.numel()) == (0, 3 * run.task.snapshots)
-
-
-def test_eight_share_the_events_and_draw_anew(stream: EventStream) -> None:
-    shared = opened(gpus=8, batch=5, chunks=1)
-    assert sum(a.events for a in shared.epoch(Round(0, 0, 80))) == 10
-    run = opened("tgat", batch=50, chunks=1)
-    one, again, other = (next(iter(run.epoch(Round(0, 200, 250), e))) for e in (0, 0, 1))
-    assert torch.equal(one.edges, again.edges)
-    assert not torch.equal(one.nodes[100:150], other.nodes[100:150])  # negatives
-
-
-def test_traffic_is_counted_by_hand(stream: EventStream) -> None:
-    found, check = table3.count(opened(batch=30, chunks=1), 3)
-    assert check.passed
-    assert found["events"] == 90
-    assert found["node", "unique"] <= 3 * 20
-    assert found["edge", "unique"] <= found["edge", "requests"]
-    assert found["node", "requests"] == found["edge", "requests"] + 3 * 90
-    ids = torch.tensor([4, 4, 9, 0, 9])
-    assert table3.different(table3.RowCache(10, 1, 0), ids) == 3
-    counts = {("node", "unique"): 10, ("edge", "unique"): 20}
-    graph = SimpleNamespace(node_dim=100, edge_dim=50)
-    assert table3.share(counts, "tgn", graph, "unique") == pytest.approx(1 / 2)
-    assert table3.share(counts, "tgn", graph, "unique memory") == pytest.approx(1 / 3)
-    a, b = (torch.tensor(x).bool() for x in ([1, 1, 0, 1], [0, 1, 1, 1]))
-    assert table4.jaccard(a, b) == 1 / 2
-    assert table4.contained(a, b) == pytest.approx(2 / 3)
-    assert table4.jaccard(a & ~a, b & ~b) == 0
-
-
-@pytest.mark.parametrize("kind", ["node", "edge"])
-def test_played_caches_serve_the_same_requests(stream: EventStream, kind: str) -> None:
-    played = play.record(BY_NAME["college-msg"], "tgn", "quick", 4, 100, gpus=1, batch=5)
-    asked = sum(access.of(kind).numel() for access in played.counted())
-    whole = 1 / BY_NAME["college-msg"].edge_cache  # places for all ids
-    dynamic = play.dynamic(played, play.narrow(played, kind, whole), kind)
-    static, stale = play.static(played, play.narrow(played, kind, whole, "static"), kind, every=2)
-    assert dynamic.requests == static.requests == asked
-    assert dynamic.hits > 0
-    assert stale.requests < static.requests
-    assert stale.hits <= static.hits
-    cold = play.dynamic(played, play.narrow(played, kind, 1.0), kind, reuse=False)
-    assert cold.requests == asked
-
-
 @pytest.mark.parametrize("kind", [TorchCache, ListedCache])
 def test_other_caches_give_the_rows(kind: type) -> None:
     table = torch.rand(60, 4)
@@ -139,7 +61,15 @@ def test_other_caches_give_the_rows(kind: type) -> None:
         kind(table, 0)
 
 
-def test_laws_are_told_apart() -> None:
+def test_laws_and_shares() -> None:
+    a, b = (torch.tensor(x).bool() for x in ([1, 1, 0, 1], [0, 1, 1, 1]))
+    assert (table4.jaccard(a, b), table4.contained(a, b)) == (1 / 2, pytest.approx(2 / 3))
+    assert table4.jaccard(a & ~a, b & ~b) == 0
+    assert table3.different(table3.RowCache(10, 1, 0), torch.tensor([4, 4, 9, 0, 9])) == 3
+    counts = {("node", "unique"): 10, ("edge", "unique"): 20}
+    graph = SimpleNamespace(node_dim=100, edge_dim=50)
+    assert table3.share(counts, "tgn", graph, "unique") == pytest.approx(1 / 2)
+    assert table3.share(counts, "tgn", graph, "unique memory") == pytest.approx(1 / 3)
     draw = np.random.default_rng(4)
     power, exponential = draw.zipf(2.2, 4000), draw.geometric(0.05, 4000)
     assert fit(power).nearer == "power law"
@@ -213,16 +143,6 @@ def test_a_walk_counts_blocks_and_comparisons() -> None:
         count_walk(TemporalStore(1, layout="wide"), ids[:1], begins[:1], ends[:1])
     with pytest.raises(InvalidInputError, match="nodes"):
         count_walk(store, ids[:1] + 2, begins[:1], ends[:1])
-
-
-@pytest.mark.parametrize("late", [1000.5, 2.0**33])
-def test_times_that_a_layout_cannot_hold_are_not_supported(late, monkeypatch) -> None:
-    ends = torch.arange(64)
-    times = torch.cat([torch.arange(63, dtype=torch.float64), torch.tensor([late])])
-    events = ContenderEvents(8, ends % 8, (ends + 1) % 8, times.double())
-    monkeypatch.setattr(sampling_ablation, "open_stream", lambda *_: (events, {}))
-    with pytest.raises(UnsupportedError):
-        sampling_ablation.variants("mine", RunContext("cpu", "smoke", threads=1))
 
 
 # --- rounds ---------------------------------------------------------------------------------------

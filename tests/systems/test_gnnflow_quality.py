@@ -7,16 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from gnnflow_rows import row as row_of
 from stream_tiny import tiny_events
 
 from dgbench import datasets
 from dgbench.datasets import EventStream
 from dgbench.harness.plan.plan import Plan
-from dgbench.lab.quality import MIN_SEEDS, TITLES
-from dgbench.lab.quality_study import CONTINUED
-from dgbench.lab.table import observation
-from dgbench.lab.time_to_quality import PROCESSOR
+from dgbench.lab.quality import TITLES
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import RunContext, get_paper, link_baseline_checks
 from dgbench.systems.base.link_ranking import RankingTask, rank_scores, time_windows
@@ -32,21 +28,6 @@ def tiny_messages(monkeypatch):
     monkeypatch.setattr(datasets, "open_events", lambda *_: replace(events, t=events.t * 3600.0))
 
 
-def trained(model: str, mean: float, step: float = 0.001, observed=(), seeds: int = MIN_SEEDS):
-    params = {"dataset": "enron", "part": "trained", "model": model}
-    return [
-        row_of("quality", {**params, "seed": seed}, [
-            observation("mrr", mean + step * seed), *observed
-        ])
-        for seed in range(1, seeds + 1)
-    ]  # fmt: skip
-
-
-def dictionary(value: float):
-    told = [observation("mrr", value, method="local_recency")]
-    return row_of("quality", {"dataset": "enron", "part": "untrained"}, told)
-
-
 def test_an_untrained_cell_has_all_methods_and_a_wrong_rank_fails_it(tiny_messages, monkeypatch):
     cell = STUDY.cells("smoke", "cpu")[0]
     found = STUDY.run(cell, RunContext("cpu", "smoke", 1))
@@ -59,47 +40,6 @@ def test_an_untrained_cell_has_all_methods_and_a_wrong_rank_fails_it(tiny_messag
         lambda *given: (found := plain(*given)) | {"local_recency": found["local_recency"] + 0.5},
     )  # fmt: skip
     assert not STUDY.run(cell, RunContext("cpu", "smoke", 1)).checks[0].passed
-
-
-@pytest.mark.parametrize(("mean", "below"), [(0.04, True), (0.6, False)])
-def test_a_model_below_the_dictionary_is_hollow(mean, below):
-    rows = [*trained("tgn", mean, observed=[observation("mrr", 0.2, of=CONTINUED)]),
-            dictionary(0.36)]  # fmt: skip
-    drawn = [p for p in STUDY.figures()[0].points(rows) if p["series"] == "trained"]
-    assert ["below" in point for point in drawn] == [below]
-    assert STUDY.quality_of(rows, "enron", "tgn").below == below
-    assert STUDY.quality_of(rows[1:], "enron", "tgn") is None
-    assert STUDY.scores(rows, "enron", "tgn")[1] == pytest.approx(mean + 0.001)
-
-
-@pytest.mark.parametrize(("mean", "word"), [(0.5, "worse"), (0.7, "better")])
-def test_rounds_are_judged_beside_whole_trainings(mean, word):
-    rows = [*trained("tgn", 0.6), dictionary(0.3), *trained("tgn_rounds", mean, 0.0011)]
-    assert STUDY.quality_of(rows, "enron", "tgn_rounds").word == word
-    assert STUDY.quality_of(rows, "enron", "tgn").reference is None
-
-
-def test_rate_and_time_to_quality_come_from_the_epochs():
-    def epochs(model: str, seconds: float, scores: list[float], mrr: float) -> list:
-        observed = []
-        for epoch, score in enumerate(scores):
-            observed += [
-                observation("epoch_time", seconds, epoch=epoch, clock=PROCESSOR),
-                observation("mrr", score, epoch=epoch, of="validation"),
-            ]
-        return trained(model, mrr, 0, observed)
-
-    rows = [
-        *epochs("tgn", 20.0, [0.1, 0.3], 0.25),
-        *epochs("tgn_1000", 5.0, [0.1, 0.1, 0.3, 0.2], 0.24),
-        *epochs("tgn_10000", 1.0, [0.1, 0.1], 0.05),
-        dictionary(0.36),
-    ]
-    fast, slow = (STUDY.quality_of(rows, "enron", name).time for name in ("tgn_1000", "tgn_10000"))
-    assert (fast.target, fast.seconds, fast.reference, fast.reached) == (0.3, 15.0, 40.0, 5)
-    assert (slow.gain, slow.reached) == (None, 0)
-    points = {point["series"]: point for point in STUDY.figures()[1].points(rows)}
-    assert points["TGN"]["x"] == pytest.approx(STUDY.epoch_work("enron") / 20, rel=0.05)
 
 
 def test_a_plan_of_the_preset_states_its_hours_and_names_what_lacks_it():

@@ -115,9 +115,8 @@ def test_ranks_give_the_losses_of_one(model: str) -> None:
     first = MachineLayout(1, 2) if model == "tgn" else MachineLayout(2)
     caches = {"node_cache": 0.3, "edge_cache": 0.1}
     sent = []
-    for layout, how in (
-        (first, {}), (MachineLayout(2, 2), caches), (MachineLayout(2, 2), {"shared": False})
-    ):  # fmt: skip
+    forms = [(first, {}), (MachineLayout(2, 2), caches), (MachineLayout(2, 2), {"shared": False})]
+    for layout, how in forms:
         run = train_ranked(
             task, GraphRankSettings(layout, **how), data=data(task), first=FIRST, epochs=2,
             score=(FIRST, E), ingest=30, dtype=torch.float64,
@@ -176,21 +175,6 @@ def test_ranks_hold_what_batches_of_a_long_time_value_write() -> None:
     parts = batches(task, torch.arange(FIRST, E), coarse.events.t[FIRST:])
     total = sum(part.numel() * loss for part, loss in zip(parts, one.losses, strict=True))
     assert plain.train(FIRST, E) == pytest.approx(total / (E - FIRST), rel=1e-9)
-
-
-@pytest.mark.usefixtures("threads")
-def test_ranks_without_an_event_take_part() -> None:
-    task = workload("tgn", batch=3, chunks=1)
-    one, four = (
-        train_ranked(
-            task, GraphRankSettings(layout), data=data(task), first=E - 8, score=(FIRST, E),
-            dtype=torch.float64,
-        )
-        for layout in (MachineLayout(1), MachineLayout(4))
-    )  # fmt: skip
-    assert one.events == [3, 2]
-    assert four.losses == pytest.approx(one.losses, rel=1e-9)
-    assert four.scores.ap == pytest.approx(one.scores.ap, rel=1e-9)
 
 
 def test_what_cannot_be_trained_is_refused() -> None:

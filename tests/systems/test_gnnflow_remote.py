@@ -7,8 +7,6 @@ import torch
 from dgc_ranks import as_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stream_tiny import tiny_stream, tiny_task
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dgbench.models.ctdg import MemoryRows
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
@@ -19,8 +17,6 @@ from dgbench.systems.gnnflow.dispatch import Dispatcher, records_of, split_recor
 from dgbench.systems.gnnflow.feature_store import EdgeRows, Fetcher, VertexRows, WholeTableRows
 from dgbench.systems.gnnflow.local_graph import GRAPHS, open_graph
 from dgbench.systems.gnnflow.owners import SCHEDULES, AssignedOwners, IdentityHash, MachineLayout
-from dgbench.systems.gnnflow.ranked import StreamRankTrainer
-from dgbench.systems.gnnflow.remote_access import GraphRankSettings
 from dgbench.systems.gnnflow.remote_memory import RemoteMemory, latest
 from dgbench.systems.gnnflow.remote_sampling import RemoteSampler
 from dgbench.systems.gnnflow.serving import root_ranks, served
@@ -43,29 +39,6 @@ def features(rows: int, dim: int) -> torch.Tensor:
 
 
 # One process.
-
-
-class Deduplications(TorchDispatchMode):
-    """Number of calls of `torch.unique`."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += func.overloadpacket is torch.ops.aten._unique2
-        return func(*args, **(kwargs or {}))
-
-
-def test_ids_of_a_batch_are_deduplicated_once_for_each_kind():
-    work = tiny_task("tgn")
-    trainer = StreamRankTrainer(
-        LocalCommunicator(), IdentityHash(1), work, tiny_stream(work),
-        GraphRankSettings(MachineLayout(1, 1)),
-    )  # fmt: skip
-    trainer.insert(60)
-    trainer.access.finish()
-    with Deduplications() as seen:
-        trainer.train_batch(torch.arange(30, 40), 0)
-    assert seen.count == 3  # vertices and edges of features, and vertices of memories
 
 
 @given(st.booleans(), st.integers(1, 4))
@@ -102,15 +75,6 @@ def test_edge_rows_find_what_was_appended(ids: list[int], pieces: int) -> None:
     for missing in {0, 15, 30} - set(ids):
         with pytest.raises(InvalidInputError, match=f"edge {missing} has no row"):
             rows.gather(torch.tensor([missing]))
-
-
-def test_latest_takes_the_largest_event_of_each_vertex() -> None:
-    ids, rows = torch.tensor([4, 2, 4, 2, 9]), torch.tensor([7, 1, 3, 8, 0])
-    found = latest(ids, rows)
-    assert sorted(zip(ids[found].tolist(), rows[found].tolist(), strict=True)) == [
-        (2, 8), (4, 7), (9, 0),
-    ]  # fmt: skip
-    assert latest(ids[:0], rows[:0]).tolist() == []
 
 
 def test_bad_input_is_named() -> None:

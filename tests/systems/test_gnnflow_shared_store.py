@@ -10,10 +10,8 @@ import torch
 
 from dgbench.kernels_cuda.temporal_sample import sample_neighbours
 from dgbench.kernels_cuda.temporal_store import ADAPTIVE, TemporalStore
-from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, UnsupportedError
-from dgbench.runtime.machine_memory import PageLock, shared_tensor
-from dgbench.runtime.ranks import launch
+from dgbench.runtime.machine_memory import PageLock
 
 N = 40
 
@@ -84,21 +82,6 @@ def test_only_one_process_changes_a_shared_store(files, tmp_path) -> None:
         writer.offload(1e9, tmp_path / "old")
     assert not (tmp_path / "old").exists()
     assert reader.num_records == writer.num_records == 20
-
-
-def seen(comm: Communicator) -> list[float]:
-    tensor = shared_tensor(comm, range(comm.size), (3, 2), torch.float32)
-    assert tensor is not None
-    if comm.rank == 1:
-        tensor[1] = 7.0
-    comm.barrier()
-    return tensor.flatten().tolist()
-
-
-def test_a_shared_tensor_is_the_same_memory() -> None:
-    assert (
-        list(launch(seen, 2, (), timeout_s=60, threads=1)) == [[0.0, 0.0, 7.0, 7.0, 0.0, 0.0]] * 2
-    )
 
 
 def test_pages_are_locked_as_far_as_they_are_in_use(monkeypatch) -> None:

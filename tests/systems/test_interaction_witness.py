@@ -25,7 +25,6 @@ from dgbench.systems.base.interaction_trainer import InteractionTrainer
 from dgbench.systems.base.interactions import InteractionWorkload, interaction_data
 from dgbench.systems.dygnn.system import DygnnSystem
 from dgbench.systems.jodie.system import JodieSystem
-from dgbench.systems.tgcn.program import Program
 from dgbench.systems.tgcn.system import TgcnSystem
 from tests.witness.compared import disagreements
 from tests.witness.interactions import InteractionWitness, Outcome
@@ -383,16 +382,3 @@ def test_a_planted_fault_is_seen(name, model, monkeypatch) -> None:
     assert all(agrees(model, kind) for kind in kinds)
     (FAULTS | DYGNN_ALONE)[name](monkeypatch)
     assert any(compared(tiny_task(model=model), kind, "t-batches") for kind in kinds)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [lambda all_, edges: all_(edges.select(torch.arange(1, len(edges)))),  # an event is left out
-     lambda all_, edges: (found := all_(edges)) + found[-1:]],  # some are trained on twice
-)  # fmt: skip
-def test_a_planted_fault_of_grids_is_seen(change, monkeypatch) -> None:
-    around(
-        Program, "partition",
-        lambda was, self, edges: change(lambda one: list(was(self, one)), edges),
-    )(monkeypatch)  # fmt: skip
-    assert compared(tiny_task(intervals=5), "ties", "tgcn")

@@ -375,19 +375,6 @@ def test_memories_are_afterwards_as_before():
     assert rank_stream(trainer, ranks) == found == rank_scores(ranks, StreamRanker(trainer, ranks))
 
 
-@pytest.mark.parametrize(("model", "node_dim"), [("tgn", 0), ("tgat", 0), ("tgn", 3)])
-def test_without_features_partners_of_equal_times_cannot_be_told_apart(model, node_dim):
-    """Two pairs, (0, 2) and (1, 3), interact at the same times and with nobody else."""
-    pairs = torch.tensor([[0, 2], [1, 3]]).repeat(30, 1)
-    times = torch.arange(30).repeat_interleave(2).double() + 1
-    stream = EventStream.build(pairs[:, 0], pairs[:, 1], times, num_nodes=5)
-    task = tiny_task(model, node_dim=node_dim, edge_dim=0, sampling="recent")
-    trainer = trained("stream", task, stream_data(stream, task))
-    hidden = trainer.embed(torch.tensor([0, 2, 3]), float(stream.t[FIRST]), draw=0)
-    own, other = trainer.model.head.pairs(hidden[:1], hidden[1:]).tolist()
-    assert (own == pytest.approx(other, abs=1e-9)) == (node_dim == 0)
-
-
 @pytest.mark.parametrize("system", STATEFUL)
 def test_a_pair_has_the_score_of_the_event_that_it_becomes(system):
     """The score of a pair is the one that training gives to an event at that time."""

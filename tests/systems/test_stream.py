@@ -26,7 +26,6 @@ from dgbench.systems.base.stream import (
     batch_draw,
     batches,
     negatives,
-    negatives_of,
     stream_data,
 )
 from dgbench.systems.base.stream_memory import VertexMemory
@@ -54,37 +53,6 @@ def test_average_precision_is_the_area_by_thresholds(pairs) -> None:
 
 
 # --- data and batches -----------------------------------------------------------------------------
-
-
-def test_data_keeps_the_first_events_and_draws_what_is_not_there() -> None:
-    events = tiny_events(20)
-    data, again = (stream_data(events, tiny_task(events=7)) for _ in range(2))
-    assert data.events.eid.tolist() == list(range(7))
-    assert torch.equal(data.events.src, events.src[:7])
-    assert (data.node_feat.shape, data.edge_feat.shape) == ((8, 3), (7, 2))
-    assert len(data.notes) == 2
-    assert torch.equal(again.node_feat, data.node_feat)
-    ends = torch.tensor([0, 1])
-    featured = events.build(ends, ends, [0, 1], edge_feat=torch.ones(2, 2))
-    assert torch.equal(stream_data(featured, tiny_task()).edge_feat, torch.ones(2, 2))
-    assert stream_data(featured, tiny_task(edge_dim=3)).edge_feat.shape == (2, 3)
-    assert stream_data(featured, tiny_task(edge_dim=0)).edge_feat is None
-
-
-@pytest.mark.parametrize("bipartite", [False, True])
-def test_negatives_are_functions_of_events_alone(bipartite) -> None:
-    task = tiny_task()
-    data = tiny_stream(task, events=400, bipartite=bipartite)
-    whole = negatives(task, data, 0, 400)
-    assert torch.equal(whole[30:77], negatives(task, data, 30, 77))
-    order = torch.randperm(400)
-    assert torch.equal(negatives_of(task, data, order), whole[order])
-    allowed = range(4, 8) if bipartite else range(8)
-    counts = torch.bincount(whole, minlength=8)
-    assert set(whole.tolist()) == set(allowed)
-    assert counts[list(allowed)].min() > 400 / len(allowed) / 2
-    other = negatives(msgspec.structs.replace(task, seed=2), data, 0, 400)
-    assert (whole != other).float().mean() > 0.5
 
 
 @pytest.mark.parametrize("bipartite", [False, True])
