@@ -112,7 +112,8 @@ class Observed:
     def __init__(self, system: str, task: StreamWorkload, events: EventStream) -> None:
         self.data = stream_data(events, task)
         self.trainer = OPENED[system](task, self.data)
-        self.trainer.access = self.access = WatchedAccess(self.trainer.access)
+        self.trainer.access = access = WatchedAccess(self.trainer.access)
+        self.task, self.events, self.calls = task, events, access.calls
         self.begin = {k: v.clone() for k, v in self.trainer.model.state_dict().items()}
 
     def insert(self, last: int) -> None:
@@ -134,9 +135,6 @@ class Observed:
     def parameters(self) -> dict[str, Tensor]:
         return self.trainer.state()
 
-    def calls(self) -> list[SampleCall]:
-        return self.access.calls
-
     def remembered(self) -> dict[str, Tensor]:
         state = self.trainer.memory_state()
         if state is None:
@@ -150,40 +148,18 @@ def listed(events: EventStream) -> list[tuple[int, int, float]]:
     return list(zip(*columns, strict=True))
 
 
-class Expected:
-    """A witness with the same verbs."""
-
-    def __init__(self, task: StreamWorkload, events: EventStream, begin: dict[str, Tensor],
-                 drawn: list[SampleCall], data: Any) -> None:  # fmt: skip
-        self.witness = StreamWitness(
-            task, listed(events), events.num_nodes, events.num_src, data.node_feat,
-            data.edge_feat, begin,
-        )  # fmt: skip
-        self.witness.given = list(drawn)
-        self.insert, self.reset_memory = self.witness.insert, self.witness.reset_memory
-        self.train, self.evaluate = self.witness.train, self.witness.evaluate
-
-    def parameters(self) -> dict[str, Tensor]:
-        return {name: p.detach() for name, p in self.witness.p.items()}
-
-    def calls(self) -> list[SampleCall]:
-        return self.witness.calls
-
-    def remembered(self) -> dict[str, Tensor]:
-        if not self.witness.with_memory:
-            return {}
-        rows = list(self.witness.memory.values())
-        width = self.parameters()["update.weight_ih"].shape[1] - self.witness.task.time_dim
-        none = torch.zeros(width, dtype=DOUBLE)
-        return {
-            "memory": torch.stack([row.state for row in rows]),
-            "updated": torch.tensor([row.updated for row in rows], dtype=DOUBLE),
-            "mail": torch.stack([none if row.mail is None else row.mail for row in rows]),
-            "mail_time": torch.tensor([row.mail_time for row in rows], dtype=DOUBLE),
-        }
+def witness_of(observed: Observed, drawn: Sequence[SampleCall] = ()) -> StreamWitness:
+    """A witness that begins with the same parameters, on the same data."""
+    data, events = observed.data, observed.events
+    found = StreamWitness(
+        observed.task, listed(events), events.num_nodes, events.num_src, data.node_feat,
+        data.edge_feat, observed.begin,
+    )  # fmt: skip
+    found.given = list(drawn)
+    return found
 
 
-def played(one: Observed | Expected, kept: int) -> dict[str, Any]:
+def played(one: Observed | StreamWitness, kept: int) -> dict[str, Any]:
     """Results of two epochs, rounds, a replay and two scorings of a trainer or a witness."""
     found: dict[str, Any] = {}
 
@@ -204,30 +180,27 @@ def played(one: Observed | Expected, kept: int) -> dict[str, Any]:
     note("passed", one.evaluate(half, half + 12, remember=True))
     note("replay", one.train([*range(3, half, 7), *range(half + 12, kept)], epoch=2))
     found |= {f"trained {name}": p for name, p in one.parameters().items()}
-    found["batches"] = [(call.roots, call.times) for call in one.calls()]
-    found["neighbours"] = [call.hops for call in one.calls()]
+    found["batches"] = [(call.roots, call.times) for call in one.calls]
+    found["neighbours"] = [call.hops for call in one.calls]
     return found
 
 
 @lru_cache
 def expected_of(task: StreamWorkload, kind: str) -> dict[str, Any]:
     """The witness's results of a task whose samples need no draw."""
-    trained = Observed("plain", task, events_of(kind))
-    data = trained.data
-    return played(Expected(task, events_of(kind), trained.begin, [], data), len(data.events))
+    one = Observed("plain", task, events_of(kind))
+    return played(witness_of(one), len(one.data.events))
 
 
 def compared(task: StreamWorkload, kind: str, system: str = "plain") -> dict[str, float]:
     """Where a system and the witness disagree; "samples" where a draw is none."""
-    events = events_of(kind)
-    trained = Observed(system, task, events)
-    data, begin = trained.data, trained.begin
-    own = played(trained, len(data.events))
+    one = Observed(system, task, events_of(kind))
+    kept = len(one.data.events)
+    own = played(one, kept)
     if task.sampling == "recent":
         return disagreements(own, expected_of(task, kind))
     try:
-        expected = Expected(task, events, begin, trained.calls(), data)
-        return disagreements(own, played(expected, len(data.events)))
+        return disagreements(own, played(witness_of(one, one.calls), kept))
     except AssertionError:
         return {"samples": 1.0}
 

@@ -45,10 +45,6 @@ class SampleCall:
     times: list[float]
     hops: list[list[Hop]]
 
-    def __eq__(self, other: object) -> bool:
-        """Same roots at the same times with the same neighbours."""
-        return isinstance(other, SampleCall) and vars(self) == vars(other)
-
 
 @dataclass
 class Memory:
@@ -239,6 +235,24 @@ class StreamWitness:
         for left in self.unwritten:
             self.memory.update(left)
         self.unwritten = []
+
+    def remembered(self) -> dict[str, Tensor]:
+        """Rows of all vertices, by the names of `MemoryRows`."""
+        rows = list(self.memory.values()) if self.with_memory else []
+        if not rows:
+            return {}
+        width = self.p["update.weight_ih"].shape[1] - self.task.time_dim
+        none = torch.zeros(width, dtype=torch.float64)
+        return {
+            "memory": torch.stack([row.state for row in rows]),
+            "updated": torch.tensor([row.updated for row in rows], dtype=torch.float64),
+            "mail": torch.stack([none if row.mail is None else row.mail for row in rows]),
+            "mail_time": torch.tensor([row.mail_time for row in rows], dtype=torch.float64),
+        }
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Parameters by name."""
+        return {name: p.detach() for name, p in self.p.items()}
 
     # --- the network ------------------------------------------------------------------------------
 
