@@ -1,18 +1,14 @@
 """Audits: steps, batches and epochs that are taken again, and counters that are recounted.
 
-Trainers that cheat lose their rows in `tests/cheats`.
+In `tests/cheats` trainers and ranks that cheat lose their rows, and honest ones keep theirs.
 """
 
 from __future__ import annotations
 
-import pickle
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 import torch
-from dgc_tiny import random_sequence
-from dgc_tiny import tiny_workload as tiny_sequences
 from stream_tiny import tiny_stream, tiny_task
 from tiny_data import serve, tiny_sequence, tiny_workload
 
@@ -20,7 +16,6 @@ from dgbench.lab.experiment import RunContext
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.schedule import DrawnRounds, DrawnSteps
-from dgbench.systems.base import audit as audit_module
 from dgbench.systems.base import get_system, race
 from dgbench.systems.base.audit import (
     COUNTED,
@@ -31,10 +26,8 @@ from dgbench.systems.base.audit import (
     clear_entries,
     numbers_left,
 )
-from dgbench.systems.base.oracle import AGAINST, Oracle
-from dgbench.systems.base.plain_sequences import PlainSequences
+from dgbench.systems.base.oracle import AGAINST
 from dgbench.systems.base.plain_stream import PlainStream
-from dgbench.systems.base.rank_audit import RankAudit, audited_epochs
 from dgbench.systems.base.recount import AGAINST as RECOUNTED
 from dgbench.systems.base.recount import recounted
 from dgbench.systems.base.stream import StreamTrainer
@@ -179,56 +172,6 @@ def test_an_audit_changes_no_loss_and_a_later_process_holds_batches_against_adam
     checks = audited(task, again=False)[2]
     assert [check.of for check in checks] == ["batches", COUNTED, "updates", "moments"]
     assert all(check.passed for check in checks)
-
-
-# --- epochs of ranks ------------------------------------------------------------------------------
-
-TASK, DATA = tiny_sequences(hidden_dim=8), random_sequence(30, 7, 60, 8)
-
-
-def oracle() -> Oracle:
-    return Oracle(lambda dtype: PlainSequences(TASK, DATA, dtype=dtype), TASK)
-
-
-def trained(seed: int = 3, rank: int = 0, *, least: int = 2):
-    """Audit and losses of a trainer."""
-    audit, losses = RankAudit(SimpleNamespace(rank=rank), seed, 2, least=least), []
-    trainer = PlainSequences(TASK, DATA)
-    audit.open("plain", trainer)
-    for epoch in range(8):
-        losses.append(trainer.train_epoch())
-        audit.after("plain", epoch + 1)
-    return audit.epochs, {"plain": losses}
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_epochs_that_count_are_copied_whole(seed) -> None:
-    found = trained(seed)[0]["plain"]
-    numbers = [step.number for step in found.steps]
-    assert numbers[0] in (2, 3)
-    assert (
-        numbers == sorted(set(numbers)) == [one.number for one in trained(seed)[0]["plain"].steps]
-    )
-    for step in pickle.loads(pickle.dumps(found)).steps:
-        assert set(step.before.updates.values()) == {step.number}
-        assert set(step.after.updates.values()) == {step.number + 1}
-    assert trained(seed, least=1)[0]["plain"].steps[0].number == 2
-    assert trained(rank=1)[0] == {}
-
-
-@pytest.mark.parametrize(("first", "later"), [(True, 1.0), (False, 1.0), (False, 0.0)])
-def test_an_honest_trainer_passes(monkeypatch, first, later) -> None:
-    """Most later processes take no epoch again."""
-    monkeypatch.setattr(audit_module, "LATER", later)
-    checks = audited_epochs(*trained(), oracle(), first=first)
-    assert all(check.passed for check in checks)
-    of = ["updates so far", "updates", "moments"]
-    of += ["losses", "updates", "moments"] if first or later else []
-    assert [check.of for check in checks] == of
-    audits, losses = trained()
-    every = (dict.fromkeys("abc", one["plain"]) for one in (audits, losses))
-    retaken = [c.system for c in audited_epochs(*every, oracle(), first=True) if c.of == "losses"]
-    assert len(set(retaken)) == len(retaken) == 2
 
 
 # --- counters of timed steps, counted again from the graphs ---------------------------------------

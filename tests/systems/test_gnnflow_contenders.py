@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from gnnflow_rows import number, row
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stream_tiny import tiny_stream, tiny_task
 
 from dgbench.harness.store.row import Row
 from dgbench.lab.table import Table
-from dgbench.runtime.errors import MissingPackageError, UnsupportedError
 from dgbench.systems.base import RunContext
-from dgbench.systems.base.stream import StreamTrainer
 from dgbench.systems.gnnflow.contenders import (
     ContenderEvents,
     ReferenceResult,
@@ -26,7 +21,6 @@ from dgbench.systems.gnnflow.contenders.judge import SampleQuality
 from dgbench.systems.gnnflow.contenders.released import spread
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments import contenders
-from dgbench.systems.gnnflow.experiments.baseline_runs import time_batches
 
 
 def graph_of(name: str, events: ContenderEvents):
@@ -69,23 +63,6 @@ def test_what_is_added_is_found(name: str, events: ContenderEvents) -> None:
     found = ReferenceResult(events).judge(nodes, times, 10, "recent", *answer)
     assert (found.recall, found.leaks) == (1, 0)
     assert int(answer[1].max()) >= 5900
-
-
-def test_tglite_rounds_times_of_seconds() -> None:
-    """Unix seconds are multiples of 128 in float32, so edges near a root's time are lost."""
-    count = 400
-    ends = torch.arange(count) % 5
-    seconds = 1.5e9 + torch.arange(count, dtype=torch.float64)
-    events = ContenderEvents(5, ends, (ends + 1) % 5, seconds)
-    assert quality("tglite", "recent", events, 200, 50).recall < 0.9
-    assert quality("tcsr", "recent", events, 200, 50).recall == 1
-
-
-def test_dgl_knows_no_time(events: ContenderEvents) -> None:
-    found = quality("dgl", "uniform", events, 3000, 60)
-    assert found.leaks > 0.3
-    assert found.foreign == 0
-    assert contender("dgl").temporal is False
 
 
 @settings(max_examples=40, deadline=None)
@@ -201,30 +178,3 @@ def test_a_contender_that_raises_fails_alone(monkeypatch, where) -> None:
     monkeypatch.delattr(contenders.CONTENDERS["blocks"], "sample")  # one of ours ends its cell
     with pytest.raises(TypeError):
         contender_row()
-
-
-@pytest.mark.parametrize("undirected", [True, False])
-def test_dgl_trains_static_models(undirected: bool) -> None:
-    task = tiny_task("graphsage", undirected=undirected)
-    data = tiny_stream(task)
-    try:
-        from dgbench.systems.gnnflow.dgl_access import DglAccess
-
-        access = DglAccess(task, data)
-    except MissingPackageError as error:
-        pytest.skip(str(error))
-    trainer = StreamTrainer(task, data, access)
-    trainer.prepare()
-    nodes, events = torch.tensor([3, 5, 3]), data.events
-    hops = access.sample(nodes, torch.zeros(3).double(), draw=7)[0]
-    for hop in hops:
-        root = torch.repeat_interleave(hop.nodes, hop.offsets.diff())
-        src, dst = events.src[hop.eids], events.dst[hop.eids]
-        forth = (src == root) & (dst == hop.neighbours)
-        back = (dst == root) & (src == hop.neighbours)
-        assert bool((forth | (back & undirected)).all())
-    assert torch.equal(hops[0].eids, access.sample(nodes, torch.zeros(3), draw=7)[0][0].eids)
-    assert 0 < time_batches(trainer, 0.0).loss < 2
-    assert set(access.partition(2).tolist()) <= {0, 1}
-    with pytest.raises(UnsupportedError, match="features"):
-        DglAccess(task, replace(data, node_feat=None)).node_features(nodes)

@@ -18,7 +18,6 @@ from dgbench.systems.gnnflow.cluster import (
     project,
 )
 from dgbench.systems.gnnflow.experiments import fig15
-from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, workload
 from dgbench.systems.gnnflow.owners import (
     SCHEDULES,
@@ -29,7 +28,7 @@ from dgbench.systems.gnnflow.owners import (
     variation,
     variation_of,
 )
-from dgbench.systems.gnnflow.partitioners import PARTITIONERS, adjacency, partition
+from dgbench.systems.gnnflow.partitioners import PARTITIONERS, partition
 from dgbench.systems.gnnflow.serving import root_ranks
 from dgbench.systems.gnnflow.vertex_cut import (
     CUTS,
@@ -131,11 +130,6 @@ def test_partitioners_assign_everyone(by: str) -> None:
     assert int(alone.of(torch.arange(100)).max()) == 0
 
 
-def test_adjacency_merges_and_drops_loops() -> None:
-    src, dst = torch.tensor([0, 1, 0, 2]), torch.tensor([1, 0, 1, 2])
-    assert [x.tolist() for x in adjacency(3, src, dst)] == [[0, 1, 2, 2], [1, 0], [3, 3]]
-
-
 # --- requests, against a count of every event -----------------------------------------------------
 
 edges = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=25)
@@ -177,17 +171,6 @@ def test_asked_against_a_count_by_hand(pairs, machines, first, fanout) -> None:
         )
         assert (found.requests, found.records) == expected
         assert found.bytes == 24 * (found.requests + found.records)
-
-
-def test_a_stream_that_hangs_together_may_leave_machines_of_hdrf_empty() -> None:
-    """Its balance never outweighs an end that is known, so that this is no wrong result."""
-    src, dst = torch.arange(9), torch.arange(1, 10)  # a path: each edge knows the one before
-    where = edge_machines("hdrf", 10, src, dst, 3)
-    assert set(where.tolist()) == {0}
-    assert assignment_check(where, 9, 3, filled=False).passed
-    assert not assignment_check(where, 9, 3).passed
-    for wrong in (where + 3, where - 1, where[1:]):
-        assert not assignment_check(wrong, 9, 3, filled=False).passed
 
 
 def test_roots_are_dealt_side_by_side_and_rows_counted_as_a_trainer_asks() -> None:

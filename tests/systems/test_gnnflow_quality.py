@@ -11,10 +11,9 @@ from stream_tiny import tiny_events
 
 from dgbench import datasets
 from dgbench.datasets import EventStream
-from dgbench.harness.plan.plan import Plan
 from dgbench.lab.quality import TITLES
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.base import RunContext, get_paper, link_baseline_checks
+from dgbench.systems.base import RunContext, link_baseline_checks
 from dgbench.systems.base.link_ranking import RankingTask, rank_scores, time_windows
 from dgbench.systems.gnnflow.experiments import quality as experiment
 from dgbench.systems.gnnflow.released_tgn import ReleasedTgn, _Ranker
@@ -40,17 +39,6 @@ def test_an_untrained_cell_has_all_methods_and_a_wrong_rank_fails_it(tiny_messag
         lambda *given: (found := plain(*given)) | {"local_recency": found["local_recency"] + 0.5},
     )  # fmt: skip
     assert not STUDY.run(cell, RunContext("cpu", "smoke", 1)).checks[0].passed
-
-
-def test_a_plan_of_the_preset_states_its_hours_and_names_what_lacks_it():
-    papers = [get_paper(name) for name in ("gnnflow", "pipad", "tgcn")]
-    plan = Plan.build(papers, None, "quality", "cpu")
-    assert {planned.cell.experiment for planned in plan.cells} == {"quality"}
-    assert all(planned.stated for planned in plan.cells)
-    assert 4 * 3600 < plan.seconds < 2 * 6 * 3600
-    with pytest.raises(InvalidInputError, match="preset"):
-        Plan.build(papers[:1], ["gnnflow/fig10"], "quality", "cpu")
-    assert Plan.build(papers[:1], ["fig10", "gnnflow/quality"], "quality", "cpu").problems
 
 
 # --- torch_geometric's TGN ------------------------------------------------------------------------

@@ -49,8 +49,10 @@ def test_a_documented_sampler_is_without_fault(monkeypatch, one, policy, fanouts
 
 @BOTH
 @pytest.mark.parametrize("shift", [0.0, 0.25])
-def test_times_of_roots_are_strict_and_their_own(monkeypatch, one, shift):
+def test_times_of_roots_are_strict_and_their_own(monkeypatch, one, shift, events):
     """One vertex at several times, before all edges, at an edge's time and between two."""
+    use(monkeypatch, strict=False)
+    assert quality(CuGraph, events, *batch_roots(events, 700, 40), "recent")["leaks"] > 0
     library = use(monkeypatch)
     t = torch.tensor([2, 2, 3, 5, 8]).double() + shift
     events = ContenderEvents(6, torch.tensor([0, 0, 1, 0, 4]), torch.tensor([1, 2, 2, 0, 4]), t)
@@ -65,23 +67,6 @@ def test_times_of_roots_are_strict_and_their_own(monkeypatch, one, shift):
     root, eid = graph.first_hop(graph.sample(nodes[:1], times[:1], [5], "recent"))
     assert root.numel() == eid.numel() == 0
     assert library.calls == before  # nobody has an edge: nothing is asked
-
-
-def test_an_edge_of_the_roots_own_time_is_told(monkeypatch, events):
-    use(monkeypatch, strict=False)
-    assert quality(CuGraph, events, *batch_roots(events, 700, 40), "recent")["leaks"] > 0
-
-
-@pytest.mark.parametrize(("begin", "marked"), [(0, False), (2**53, False), (1.7e18, True)])
-def test_times_that_last_ranks_inexactly_are_marked(monkeypatch, begin, marked):
-    use(monkeypatch)
-    ends = torch.arange(40) % 5
-    times = begin - 1000.0 * torch.arange(40).double().flip(0)
-    events = ContenderEvents(5, ends, (ends + 1) % 5, times)
-    graph = CuGraph()
-    graph.build(events)
-    graph.add(events, 20)
-    assert any("2^53" in remark for remark in graph.remarks()) == marked
 
 
 def test_what_a_release_lacks_is_a_gap(monkeypatch, events):

@@ -1,4 +1,4 @@
-"""Dispatch, features, memories and samples over several ranks against one process that has all."""
+"""Dispatch, features and samples over several ranks against one process that has all."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from dgc_ranks import as_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.models.ctdg import MemoryRows
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.plain_sampler import PlainGraph, plain_hops
-from dgbench.systems.base.stream_memory import VertexMemory
-from dgbench.systems.gnnflow.dispatch import Dispatcher, records_of, split_records
+from dgbench.systems.gnnflow.dispatch import Dispatcher, records_of
 from dgbench.systems.gnnflow.feature_store import EdgeRows, Fetcher, VertexRows, WholeTableRows
 from dgbench.systems.gnnflow.local_graph import GRAPHS, open_graph
 from dgbench.systems.gnnflow.owners import SCHEDULES, AssignedOwners, IdentityHash, MachineLayout
-from dgbench.systems.gnnflow.remote_memory import RemoteMemory, latest
 from dgbench.systems.gnnflow.remote_sampling import RemoteSampler
 from dgbench.systems.gnnflow.serving import root_ranks, served
 
@@ -36,28 +33,6 @@ def events(seed: int = 1) -> tuple[torch.Tensor, ...]:
 
 def features(rows: int, dim: int) -> torch.Tensor:
     return torch.arange(rows * dim, dtype=torch.float32).view(rows, dim)
-
-
-# One process.
-
-
-@given(st.booleans(), st.integers(1, 4))
-def test_records_of_machines_are_the_lists_of_one_store(undirected: bool, machines: int) -> None:
-    src, dst, t, eid = events()
-    whole = PlainGraph(N, undirected=undirected)
-    whole.insert(src, dst, t, eid)
-    owners = IdentityHash(machines)
-    records = records_of(src, dst, t, eid, undirected=undirected)
-    parts = split_records(owners, records)
-    assert sum(map(len, parts)) == len(records) == E * (1 + undirected)
-    for machine, part in enumerate(parts):
-        graph = PlainGraph(N)
-        graph.insert(part.vertex, part.neighbour, part.t, part.eid)
-        for vertex in range(machine, N, machines):
-            for mine, expected in zip(
-                graph.neighbours(vertex), whole.neighbours(vertex), strict=True
-            ):
-                assert mine.tolist() == expected.tolist()
 
 
 @settings(max_examples=40)
@@ -100,7 +75,7 @@ def test_bad_input_is_named() -> None:
 def run_rank(
     comm: Communicator, layout: MachineLayout, schedule: str, by: str
 ) -> dict[str, object]:
-    """Dispatch in three batches, then sample, fetch and remember a share of a batch."""
+    """Dispatch in three batches, then sample and fetch a share of a batch."""
     owners = IdentityHash(layout.machines)
     if by == "table":
         owners = AssignedOwners(torch.arange(N) * 7 // 5 % layout.machines, layout.machines)
@@ -141,7 +116,6 @@ def run_rank(
         some = some[:0]
     assert torch.equal(fetcher.fetch("node", vertices, some, owners.of(some)), vertex_table[some])
     found["counts"] = dict(comm.meter.counters)
-    found["memory"] = remembered(comm, layout, owners, schedule)
     return found
 
 
@@ -150,27 +124,6 @@ def roots() -> tuple[torch.Tensor, torch.Tensor, object]:
     nodes = torch.randint(0, N, (39,), generator=draw)
     times = torch.randint(0, E // 3 + 9, (39,), generator=draw).double()
     return nodes, times, lambda ranks: root_ranks(13, ranks)
-
-
-def remembered(comm, layout, owners, schedule) -> MemoryRows:
-    memory = RemoteMemory(comm, layout, owners, N, 2, 3, begin=-4.0, schedule=schedule)
-    write(memory, torch.arange(40)[comm.rank :: comm.size])
-    state = memory.state()
-    write(memory, torch.arange(40, 50)[comm.rank :: comm.size][: 9 - comm.rank])
-    memory.restore(state)
-    return memory.read(torch.arange(N).repeat(2))
-
-
-def write(memory, ordinals: torch.Tensor) -> None:
-    """Rows of events that touch vertex (event % 11) and hold the event's number."""
-    ids = ordinals % 11
-    last = latest(ids, ordinals)
-    ids, ordinals = ids[last], ordinals[last]
-    x = ordinals.float()
-    rows = MemoryRows(
-        x[:, None] + torch.arange(2), ordinals.double(), x[:, None] * torch.ones(3), -x.double()
-    )
-    memory.write(ids, ordinals, rows)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda x: f"{x.machines}x{x.per_machine}")
@@ -200,12 +153,6 @@ def test_ranks_together_are_one_process(layout: MachineLayout, by: str) -> None:
                         mine = told[f"{kind} {policy}"][s][h]
                         same_share(mine, whole, who == rank, counts)
                     who = torch.cat([who, who.repeat_interleave(counts)])
-    plain = VertexMemory(N, 2, 3, begin=-4.0)
-    write(plain, torch.arange(40))
-    for told in found:
-        mine, whole = told["memory"], plain.read(torch.arange(N).repeat(2))
-        for name in MemoryRows.__slots__:
-            assert torch.equal(getattr(mine, name), getattr(whole, name)), name
     if by == "hash":
         counts = [told["counts"] for told in found]
         assert [c["targets_own"] + c["targets_served"] for c in counts] == targets.tolist()

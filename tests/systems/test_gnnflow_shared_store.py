@@ -30,7 +30,7 @@ def files():
         os.close(file)
 
 
-def test_who_follows_sees_what_was_written(files) -> None:
+def test_who_follows_sees_what_was_written_and_changes_nothing(files, tmp_path) -> None:
     """Sizes of the pools are told; what they hold is read where it lies, without a copy."""
     src, dst, t = edges(900)
     plain = TemporalStore(N, policy=ADAPTIVE, undirected=True)
@@ -38,50 +38,35 @@ def test_who_follows_sees_what_was_written(files) -> None:
     reader = TemporalStore(N, policy=ADAPTIVE, undirected=True, files=files, writes=False)
     for first in range(0, 900, 300):
         cut = slice(first, first + 300)
-        eid = torch.arange(first, first + 300)
         for store in (plain, writer):
-            store.insert(src[cut], dst[cut], t[cut], eid)
+            store.insert(src[cut], dst[cut], t[cut], torch.arange(first, first + 300))
         reader.follow(writer.counts())
-        assert reader.num_records == plain.num_records
         assert reader.memory().records == plain.memory().records
         for vertex in range(N):
-            for own, expected in zip(
-                reader.neighbours(vertex), plain.neighbours(vertex), strict=True
-            ):
-                assert torch.equal(own, expected)
-        asked = torch.arange(N), torch.full((N,), float(first + 200), dtype=torch.float64)
-        for search in ("linear", "binary"):
-            own, expected = (
-                sample_neighbours(store, *asked, fanout=4, policy="uniform", search=search)
-                for store in (reader, plain)
-            )
-            assert torch.equal(own.eids, expected.eids)
+            for own, wanted in zip(*(s.neighbours(vertex) for s in (reader, plain)), strict=True):
+                assert torch.equal(own, wanted)
+        roots = torch.arange(N), torch.full((N,), float(first + 200), dtype=torch.float64)
+        own, wanted = (
+            sample_neighbours(store, *roots, fanout=4, policy="uniform")
+            for store in (reader, plain)
+        )
+        assert torch.equal(own.eids, wanted.eids)
     writer.delete_edges(torch.tensor([5]))
     reader.follow(writer.counts())
     assert reader.num_records == writer.num_records == plain.num_records - 2
-
-
-def test_only_one_process_changes_a_shared_store(files, tmp_path) -> None:
-    src, dst, t = edges(20)
-    writer = TemporalStore(N, policy=ADAPTIVE, files=files)
-    writer.insert(src, dst, t)
-    reader = TemporalStore(N, policy=ADAPTIVE, files=files, writes=False)
-    reader.follow(writer.counts())
+    one = torch.tensor([1])
     for change in (
-        lambda: reader.insert(src, dst, t + 100),
-        lambda: reader.add_vertices(1),
-        lambda: reader.delete_edges(torch.tensor([1])),
-        lambda: reader.delete_vertices(torch.tensor([1])),
-        lambda: writer.follow(writer.counts()),
-        lambda: TemporalStore(N, files=files[:3]),
+        lambda: reader.insert(src, dst, t + 1000), lambda: reader.add_vertices(1),
+        lambda: reader.delete_edges(one), lambda: reader.delete_vertices(one),
+        lambda: writer.follow(writer.counts()), lambda: TemporalStore(N, files=files[:3]),
         lambda: TemporalStore(N, writes=False),
-    ):
+    ):  # fmt: skip
         with pytest.raises(InvalidInputError):
             change()
     with pytest.raises(UnsupportedError):
         writer.offload(1e9, tmp_path / "old")
     assert not (tmp_path / "old").exists()
-    assert reader.num_records == writer.num_records == 20
+    assert reader.num_records == writer.num_records
 
 
 def test_pages_are_locked_as_far_as_they_are_in_use(monkeypatch) -> None:
@@ -97,13 +82,11 @@ def test_pages_are_locked_as_far_as_they_are_in_use(monkeypatch) -> None:
     for used in (10, 20, step + 1, tensor.nbytes):
         lock.reach(used)
     assert calls == [(at, step), (at + step, step), (at + 2 * step, step)]
-    assert lock.nbytes == tensor.nbytes
     lock.close()
     assert calls[3:] == [at, at + step, at + 2 * step]
     driver.cudaHostRegister = lambda *_: 712  # somebody has locked them already
     lock.reach(1)
     assert lock.nbytes == step
-    lock = PageLock(tensor, torch.device("cuda"))
     driver.cudaHostRegister = lambda *_: 2
-    with pytest.raises(DgbenchError, match="CUDA error 2"):
-        lock.reach(1)
+    with pytest.raises(DgbenchError):
+        PageLock(tensor, torch.device("cuda")).reach(1)

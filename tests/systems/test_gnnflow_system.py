@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from stream_tiny import tiny_task
 
 from dgbench.datasets import EventStream
 from dgbench.harness.claims.ledger import load_ledger
@@ -48,14 +49,7 @@ def events(count: int = 90, vertices: int = 12) -> EventStream:
 
 
 def task(model: str = "tgn", **fields) -> StreamWorkload:
-    small = {
-        "node_dim": 3, "edge_dim": 2, "hidden_dim": 8, "time_dim": 4, "memory_dim": 6, "batch": 8,
-        "fanouts": (3,) if model == "tgn" else (3, 2), "lr": 0.01,
-        "sampling": "recent" if model == "tgn" else "uniform",
-    }  # fmt: skip
-    if model == "dysat":
-        small |= {"window": 5.0, "snapshots": 3}
-    return StreamWorkload(**{"dataset": "tiny", "model": model, **small, **fields})
+    return tiny_task(model, **({"batch": 8} | fields))
 
 
 def losses(trainer, epochs: int = 2) -> list[float]:

@@ -250,7 +250,7 @@ def test_the_smaller_of_both_sides_counts_and_stays_the_closest() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["pipad/covid19-england/mpnn_lstm", "esdg/amlsim/tm_gcn", "dgc/email-eu-core/dysat",
+    "name", ["esdg/amlsim/tm_gcn", "dgc/email-eu-core/dysat",
              "gnnflow/college-msg/tgn", "tgcn/college-msg/dygnn"],
 )  # fmt: skip
 def test_no_small_workload_is_dead(name) -> None:
