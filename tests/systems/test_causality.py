@@ -169,11 +169,6 @@ def test_switches_that_leak_events_of_the_same_time_do(system, kind, model, fiel
 # --- interactions: a state of every vertex --------------------------------------------------------
 
 
-def tgcn(sampling: bool = False, **options: Any) -> Open:
-    switches = {"sampling": sampling} | options.pop("switches", {})
-    return opened(TgcnSystem, switches=switches, **options)
-
-
 INTERACTIONS: dict[str, tuple[str, Open]] = {
     **{
         f"reference {order}": ("dygnn", lambda task, data, order=order: InteractionTrainer(
@@ -181,15 +176,13 @@ INTERACTIONS: dict[str, tuple[str, Open]] = {
         for order in ("t-batches", "events", "intervals")
     },
     "jodie": ("jodie", opened(JodieSystem)),
-    "jodie unpadded": ("jodie", opened(JodieSystem, switches={"padding": False})),
     "jodie sequential": ("jodie", opened(JodieSystem, switches={"sequential": True})),
-    "dygnn": ("dygnn", opened(DygnnSystem)),
     "dygnn unpadded": ("dygnn", opened(DygnnSystem, switches={"padding": False})),
-    "tgcn": ("dygnn", tgcn()),
-    "tgcn devices": ("dygnn", tgcn(devices=2)),
-    "tgcn streamed": ("dygnn", tgcn(parts=2, resident=False)),
-    "tgcn unpartitioned": ("dygnn", tgcn(switches={"partition": False})),
-    "tgcn t-batches": ("dygnn", tgcn(scoring="t-batches")),
+    **{
+        f"tgcn {how}": ("dygnn", opened(TgcnSystem, **{"switches": {"sampling": False}, **how}))
+        for how in ({"devices": 2}, {"parts": 2, "resident": False}, {"scoring": "t-batches"},
+                    {"switches": {"sampling": False, "partition": False}})
+    },
 }  # fmt: skip
 
 

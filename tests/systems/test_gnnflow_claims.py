@@ -1,7 +1,8 @@
 """Claims of GNNFlow: rows that decide what kept and synthetic rows leave open, and their verdicts.
 
 A case has one made row, or one change of a measured one, for each conjunct of a check's rule.
-`tests/golden/gnnflow` has what kept rows decide.
+`tests/golden/gnnflow` has what kept rows decide. Over 500 lines: a builder of rows for each of
+twenty experiments, and a line for each case.
 """
 
 from __future__ import annotations

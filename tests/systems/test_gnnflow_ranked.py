@@ -5,8 +5,8 @@ Ranks are threads; one race forks them.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -16,7 +16,7 @@ from dgc_ranks import as_ranks
 
 from dgbench.datasets.events import EventStream
 from dgbench.runtime import machine_memory
-from dgbench.runtime.collectives import Communicator, LocalCommunicator
+from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.stream import (
     StreamData,
@@ -31,7 +31,6 @@ from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, Machine
 from dgbench.systems.gnnflow.ranked import (
     GraphPlacement,
     StreamRankedRun,
-    StreamRanks,
     StreamRankTrainer,
     race_ranked,
     train_ranked,
@@ -68,7 +67,7 @@ def data(task: StreamWorkload) -> StreamData:
     return stream_data(EventStream.build(src, dst, t, num_nodes=N, num_src=20), task)
 
 
-@functools.cache
+@cache
 def alone(model: str) -> tuple[StreamRankedRun, tuple[float, ...]]:
     """One rank, and the losses of the system without ranks."""
     task = workload(model)
@@ -199,25 +198,17 @@ def noted(trainer: StreamRankTrainer) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     access = trainer.access
 
-    def watch(name: str) -> None:
-        begin = getattr(access, name)
-
-        def told() -> None:
-            begin()
-            for each in found.values():
-                each.append(name)
-
-        setattr(access, name, told)
+    def note(every: list[list[Any]], what: Any, then: Any, *given: Any) -> None:
+        for one in every:
+            one.append(what)
+        then(*given)
 
     for name in ("begin_round", "begin_epoch"):
-        watch(name)
+        setattr(access, name, partial(note, [*found.values()], name, getattr(access, name)))
     for kind in (access._vertices, access._edges):
-
-        def bring(wanted, machine_of, kind=kind, plain=kind.bring):
-            found[kind.name].append(wanted.cpu().clone())
-            plain(wanted, machine_of)
-
-        kind.bring = bring
+        kind.bring = lambda ids, *given, mine=found[kind.name], then=kind.bring: note(
+            [mine], ids.cpu().clone(), then, ids, *given
+        )
     return found
 
 
@@ -302,21 +293,6 @@ def test_caches_of_ranks_hit_as_often_as_a_plain_recount(layout: MachineLayout, 
         ids = [one for one in rank["asked"][kind] if isinstance(one, torch.Tensor)]
         assert rows_fetched(rank, kind) == sum(map(len, ids))
         assert f"{kind}_hits" not in rank["counters"]
-
-
-def test_ranks_that_others_start_have_the_papers_caches() -> None:
-    """3 % of the vertices and 3 per mille of the edges, set back at every epoch."""
-    task = workload("tgat")
-    trainer = StreamRanks().open(LocalCommunicator(), 1, task, data(task))
-    shares = {"node": 0.03, "edge": 0.003}
-    for kind in (trainer.access._vertices, trainer.access._edges):
-        count = kind._source.num_rows
-        assert kind._cache.capacity == max(1, round(shares[kind.name] * count))
-        assert kind._cache.admission == 0.2
-    found = noted(trainer)
-    for epoch in range(2):
-        StreamRanks().train_epoch(trainer, epoch)
-    assert found["node"].count("begin_epoch") == 2
 
 
 # --- one store for the ranks of a machine ---------------------------------------------------------
