@@ -17,6 +17,8 @@ import pytest
 import torch
 from interactions_tiny import tiny_task as interactions_of
 from stream_tiny import tiny_task
+from test_interaction_witness import OPENED as INTERACTION_SYSTEMS
+from test_stream_witness import OPENED as STREAM_SYSTEMS
 from tiny_data import TinySequence, serve, tiny_sequence, tiny_workload
 from torch import Tensor
 
@@ -27,28 +29,18 @@ from dgbench.systems.base import find_system, timeline
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
 from dgbench.systems.base.interactions import interaction_data
 from dgbench.systems.base.plain_sequences import PlainSequences
-from dgbench.systems.base.plain_stream import PlainStream
-from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, stream_data
+from dgbench.systems.base.stream import StreamData, StreamWorkload, stream_data
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
 from dgbench.systems.dgc import DgcSystem
 from dgbench.systems.dgc import system as dgc_system
 from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.settings_run import ChunkRankSettings
-from dgbench.systems.dygnn import DygnnSystem
 from dgbench.systems.esdg import EsdgSystem, EsdgTrainer
-from dgbench.systems.gnnflow import GnnflowSystem
-from dgbench.systems.jodie import JodieSystem
-from dgbench.systems.tgcn.system import TgcnSystem
-from dgbench.systems.tgl import TglSystem
 
 VERTICES, EVENTS, BATCH = 9, 90, 8
 ASKED = (13, 44, 61)
 """Events asked for: early, inside of the long time value, and behind it."""
 Open = Callable[[Any, Any], Any]
-
-
-def opened(kind: Callable[[], Any], **how: Any) -> Open:
-    return lambda task, data: kind().open(task, data=data, dtype=torch.float64, **how)
 
 
 def events(seed: int) -> EventStream:
@@ -78,14 +70,6 @@ def up_to(stream: EventStream, asked: int) -> Tensor:
 
 
 # --- streams: sampled neighbourhoods and TGN's memory ---------------------------------------------
-
-STREAMS: dict[str, Open] = {
-    "reference": lambda task, data: StreamTrainer(
-        task, data, PlainStream(task, data), dtype=torch.float64
-    ),
-    "gnnflow": opened(GnnflowSystem),
-    "tgl": opened(TglSystem),
-}
 
 
 def stream_task(model: str, **fields: Any) -> StreamWorkload:
@@ -143,7 +127,7 @@ def moved(build: Open, task: StreamWorkload, kind: str, train: bool = False) -> 
 
 @pytest.mark.parametrize("kind", ["endpoints", "features", "dropped", "trained"])
 @pytest.mark.parametrize("model", STREAM_MODELS)
-@pytest.mark.parametrize("system", STREAMS)
+@pytest.mark.parametrize("system", STREAM_SYSTEMS)
 def test_streams(system, model, kind) -> None:
     """As they are, and after training on what came before."""
     fields: dict[str, Any] = {}
@@ -151,10 +135,10 @@ def test_streams(system, model, kind) -> None:
         fields = {"fanouts": (200,) if model == "tgn" else (200, 200), "sampling": "recent"}
     task = stream_task(model, **fields)
     change = "endpoints" if kind == "trained" else kind
-    assert max(moved(STREAMS[system], task, change, kind == "trained")) < 1e-9
+    assert max(moved(STREAM_SYSTEMS[system], task, change, kind == "trained")) < 1e-9
 
 
-@pytest.mark.parametrize("system", STREAMS)
+@pytest.mark.parametrize("system", STREAM_SYSTEMS)
 @pytest.mark.parametrize(
     ("kind", "model", "fields"),
     [("endpoints", "tgn", {"strict_time": False}), ("features", "tgn", {"strict_time": False}),
@@ -163,27 +147,10 @@ def test_streams(system, model, kind) -> None:
 def test_switches_that_leak_events_of_the_same_time_do(system, kind, model, fields) -> None:
     """Purpose of the switches, and proof that these tests would detect a leak."""
     task = stream_task(model, sampling="recent", **fields)
-    assert any(x > 1e-4 for x in moved(STREAMS[system], task, kind))
+    assert any(x > 1e-4 for x in moved(STREAM_SYSTEMS[system], task, kind))
 
 
 # --- interactions: a state of every vertex --------------------------------------------------------
-
-
-INTERACTIONS: dict[str, tuple[str, Open]] = {
-    **{
-        f"reference {order}": ("dygnn", lambda task, data, order=order: InteractionTrainer(
-            task, data, dtype=torch.float64, order=order))
-        for order in ("t-batches", "events", "intervals")
-    },
-    "jodie": ("jodie", opened(JodieSystem)),
-    "jodie sequential": ("jodie", opened(JodieSystem, switches={"sequential": True})),
-    "dygnn unpadded": ("dygnn", opened(DygnnSystem, switches={"padding": False})),
-    **{
-        f"tgcn {how}": ("dygnn", opened(TgcnSystem, **{"switches": {"sampling": False}, **how}))
-        for how in ({"devices": 2}, {"parts": 2, "resident": False}, {"scoring": "t-batches"},
-                    {"switches": {"sampling": False, "partition": False}})
-    },
-}  # fmt: skip
 
 
 def scores(trainer: InteractionTrainer) -> Tensor:
@@ -202,10 +169,14 @@ def scores(trainer: InteractionTrainer) -> Tensor:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("system", INTERACTIONS)
-def test_interactions(system, strict) -> None:
+@pytest.mark.parametrize(
+    ("system", "model"),
+    [*((system, "dygnn") for system in INTERACTION_SYSTEMS), ("padded", "jodie"),
+     ("padded events", "jodie")],
+)  # fmt: skip
+def test_interactions(system, model, strict) -> None:
     """The order of the file leaks events of the same time: these tests would detect a leak."""
-    model, build = INTERACTIONS[system]
+    build = INTERACTION_SYSTEMS[system]
     task = interactions_of(model=model, batch=BATCH, intervals=9, share=1.0, strict_time=strict)
     moves = []
     for asked in ASKED:
