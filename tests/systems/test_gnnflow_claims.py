@@ -22,20 +22,8 @@ from dgbench.harness.store.row import Row
 from dgbench.lab.table import observation
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.gnnflow import PAPER
+from dgbench.systems.gnnflow import experiments as ex
 from dgbench.systems.gnnflow.checks import sizes
-from dgbench.systems.gnnflow.experiments import (
-    fig2,
-    fig10,
-    fig11,
-    fig12,
-    fig13,
-    fig14,
-    fig15,
-    large,
-    round_race,
-    sampling_ablation,
-    table6,
-)
 from dgbench.systems.gnnflow.experiments.accuracy_runs import observe_series
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME
 
@@ -57,7 +45,7 @@ def epochs_row(
     times: Sequence[float] = (1.0, 2.0, 3.0, 4.0),
 ) -> Row:  # fmt: skip
     made = Measurement()
-    for epochs, mean, seconds in zip(fig10.EPOCHS, means, times, strict=True):
+    for epochs, mean, seconds in zip(ex.fig10.EPOCHS, means, times, strict=True):
         shift = noise * math.sin(5 * seed * epochs)
         observe_series(made, [mean + wave + shift for wave in WAVE], epochs_per_round=epochs)
         made.observe("round_time", seconds, epochs_per_round=epochs)
@@ -73,16 +61,18 @@ def schedule_row(
     often = [0.9 + wave for wave in WAVE]
     shifts = [noise * math.sin(5 * seed + 3 * k * seed) for k in range(8)]
     curves = {
-        fig11.OFTEN: often,
-        fig11.SELDOM: [a - b - c for a, b, c in zip(often, gaps, shifts, strict=True)],
-        fig11.NEVER: [a - 0.05 for a in often],
+        ex.fig11.OFTEN: often,
+        ex.fig11.SELDOM: [a - b - c for a, b, c in zip(often, gaps, shifts, strict=True)],
+        ex.fig11.NEVER: [a - 0.05 for a in often],
     }
-    for ratio, more in zip(fig11.RATIOS, replay, strict=True):
-        curves[fig11.replayed(ratio)] = [a + more + 0.002 * (-1) ** seed * ratio for a in often]
+    for ratio, more in zip(ex.fig11.RATIOS, replay, strict=True):
+        curves[ex.fig11.replayed(ratio)] = [a + more + 0.002 * (-1) ** seed * ratio for a in often]
     made = Measurement()
     for setting, curve in curves.items():
         observe_series(made, curve, setting=setting)
-    made.observe("speedup", budget * (1 + 0.001 * seed), setting=fig11.OFTEN, baseline=fig11.SELDOM)
+    made.observe(
+        "speedup", budget * (1 + 0.001 * seed), setting=ex.fig11.OFTEN, baseline=ex.fig11.SELDOM
+    )
     made.observe("rounds", 8)
     made.observe("rounds", 4, of="between retrainings")
     made.observe("events", 100, of="round")
@@ -142,12 +132,12 @@ for _name, _wanted in SCHEDULES.items():
 
 
 def race(
-    dataset: str, model: str, gain: float, share: float = 0.3, form: str = round_race.PUBLISHED,
+    dataset: str, model: str, gain: float, share: float = 0.3, form: str = ex.round_race.PUBLISHED,
     ours: float | None = None,
 ) -> Row:  # fmt: skip
     """A race of rounds; `ours` is the gain of GNNFlow + dgbench in it."""
     told = [observation("turns", 6)]
-    for name, factor in ((form, gain), (round_race.GNNFLOW, ours)):
+    for name, factor in ((form, gain), (ex.round_race.GNNFLOW, ours)):
         if factor is not None:
             which = {"setting": name, "baseline": "tgl"}
             told += [
@@ -183,7 +173,7 @@ def parts(fetching: Mapping[str, float]) -> Rows:
     return [
         row("fig9", {"dataset": "gdelt", "model": model}, [
             observation("speedup", value, low=value * 0.9, high=value * 1.1, phase=phase,
-                        setting=round_race.PUBLISHED, baseline="tgl")
+                        setting=ex.round_race.PUBLISHED, baseline="tgl")
             for phase, value in (("sampling", 4.0), ("fetching", gain))
         ], data=TWIN)
         for model, gain in fetching.items()
@@ -230,7 +220,7 @@ ROUNDS: list[Case] = [
 def hits(dataset: str, dynamic: float, *, bare: float = 0.1, stale: float = 0.05) -> Row:
     rates = {"static": 0.2, "static with reuse": 0.15, "static stale": stale}
     told = by("hit_rate", "setting", rates, of="edge", capacity=1.0)
-    for of, times in product(("node", "edge"), fig14.SIZES):
+    for of, times in product(("node", "edge"), ex.fig14.SIZES):
         both = {"dynamic": dynamic, "dynamic without RR": bare}
         told += by("hit_rate", "setting", both, of=of, capacity=times)
     return row("fig14", {"dataset": dataset, "part": "hits", "model": "tgn"}, told)
@@ -268,8 +258,9 @@ CACHES: list[Case] = [
     ("fig14d-static-edge-zero", lambda: [hits("wikipedia", 0.3)], "value"),
     ("fig14d-static-edge-zero", lambda: [hits("wikipedia", 0.3, stale=0.11)], "opposite"),
     ("fig14cd-rr-gain", lambda: [hits("wikipedia", 0.3)], "value"),
-    ("fig14cd-rr-gain", lambda: [changed(hits("wikipedia", 0.3), "hit_rate", 0.1, of="edge",
-                                         setting="dynamic", capacity=fig14.SIZES[-1])], "opposite"),
+    ("fig14cd-rr-gain", lambda: [changed(
+        hits("wikipedia", 0.3), "hit_rate", 0.1, of="edge", setting="dynamic",
+        capacity=ex.fig14.SIZES[-1])], "opposite"),
     *((name, lambda lead=lead: ablation(lead), f"{wanted} strong counted")
       for name in ("s62-lru-best-dynamic", "s43-lambda-stabilises")
       for lead, wanted in ((0.01, "value"), (0.0001, "undecided"), (-0.01, "opposite"))),
@@ -291,9 +282,9 @@ def projected(**leads: float) -> Rows:
     return [
         row(
             "fig15", {"dataset": "gdelt", "model": model, "ranks": 1},
-            [one for reading, ranks in product(fig15.READINGS, fig15.PROJECTED) for one in by(
+            [one for reading, ranks in product(ex.fig15.READINGS, ex.fig15.PROJECTED) for one in by(
                 "projected_throughput", "setting",
-                {n: ranks * (lead if n == fig15.OURS else 1.0) for n in fig15.CONTENDERS},
+                {n: ranks * (lead if n == ex.fig15.OURS else 1.0) for n in ex.fig15.CONTENDERS},
                 scaled_by=reading, ranks=ranks,
             )],
             data=TWIN | {"scale": 0.1},
@@ -326,10 +317,10 @@ def builds(*gains: float) -> Rows:
 
 
 def memory(largest: float = 510e9, tau_16: float = 101.6e9) -> Rows:
-    edges = {tau: 1e9 * (100 + tau / 10) for tau in large.TAUS}
+    edges = {tau: 1e9 * (100 + tau / 10) for tau in ex.large.TAUS}
     told = [
         *by("estimate", "tau", edges | {4096: largest, 16: tau_16}, of="edge"),
-        *by("estimate", "tau", dict.fromkeys(large.TAUS, 2e9), of="metadata"),
+        *by("estimate", "tau", dict.fromkeys(ex.large.TAUS, 2e9), of="metadata"),
         observation("estimate", 210e9, of="edge", setting="at both ends"),
         *by("memory", "of", {"memories": int(140e9), "rebuild": int(250e9)}),
     ]
@@ -384,7 +375,7 @@ def placed(name: str, limit: int = 4 << 30, ballast: int = 1 << 30, **seconds: f
 
 
 def lists(slots: int) -> Rows:
-    layouts = fig13.table6.LAYOUTS
+    layouts = ex.fig13.table6.LAYOUTS
     told = [observation("vertices", 100)]
     told += by("slots", "setting", dict.fromkeys(layouts, 1000) | {"Adaptive": slots})
     told += by("list_blocks", "setting", dict.fromkeys(layouts, 600))
@@ -428,14 +419,14 @@ PLACES: list[Case] = [
 
 @cache
 def sampled() -> Row:
-    found = fig12.measure(BY_NAME["gdelt"], 1 / 4096, CONTEXT)
+    found = ex.fig12.measure(BY_NAME["gdelt"], 1 / 4096, CONTEXT)
     return row("fig12", {"dataset": "gdelt", "scale": 1 / 4096}, found, preset="smoke")
 
 
 @cache
 def looked_up() -> Row:
-    params = {"dataset": sampling_ablation.LOOKUP}
-    return row("sampling_ablation", params, sampling_ablation.lookups(CONTEXT), preset="smoke")
+    params = {"dataset": ex.sampling_ablation.LOOKUP}
+    return row("sampling_ablation", params, ex.sampling_ablation.lookups(CONTEXT), preset="smoke")
 
 
 @cache
@@ -445,15 +436,18 @@ def blocks(dataset: str) -> Row:
         paper="gnnflow", experiment="table6", group=dataset,
         params={"dataset": dataset, "scale": scale},
     )  # fmt: skip
-    return row("table6", cell.params, table6.Table6().run(cell, CONTEXT))
+    return row("table6", cell.params, ex.table6.Table6().run(cell, CONTEXT))
 
 
 def layouts(**ratios: float) -> Row:
     """The measured row with these throughputs over static, for all ways to sample."""
     speed = {"Static": 1.0, **{name.replace("_", " "): value for name, value in ratios.items()}}
     told = [one for one in sampled().observations if one.metric != "speedup"]
-    for walk, policy in product(fig12.WALKS, fig12.POLICIES):
-        for fast, slow in (*((name, fig12.STATIC) for name in fig12.LAYOUTS[:-1]), *fig12.PAIRS):
+    for walk, policy in product(ex.fig12.WALKS, ex.fig12.POLICIES):
+        for fast, slow in (
+            *((name, ex.fig12.STATIC) for name in ex.fig12.LAYOUTS[:-1]),
+            *ex.fig12.PAIRS,
+        ):
             value = speed[fast] / speed[slow]
             told.append(observation(
                 "speedup", value, low=value * 0.95, high=value * 1.05,
@@ -486,12 +480,12 @@ def whole(**change: float) -> Row:
     vertices = 16_682
     one = replace(blocks("gdelt"), params={"dataset": "gdelt", "scale": 1.0})
     one = changed(one, "vertices", vertices, of=None)
-    for name, printed in table6.printed_table("gdelt").items():
+    for name, printed in ex.table6.printed_table("gdelt").items():
         average, longest, edges = printed["average"], printed["longest"], printed["edge MB"]
         average *= change.get(name, 1)
         one = changed(one, "list_blocks", round(average * vertices), setting=name, statistic=None)
         one = changed(one, "list_blocks", longest, setting=name, statistic="longest")
-        one = changed(one, "slots", round(edges * table6.MIB / 20), setting=name)
+        one = changed(one, "slots", round(edges * ex.table6.MIB / 20), setting=name)
     return one
 
 
@@ -509,7 +503,7 @@ OTHER = {"Adj._List": 0.5, "Fixed-size": 0.9, "Strawman": 0.2, "Adaptive": 0.1}
 BEST, NOTHING, BELOW = (
     f"fig12-{name}" for name in ("adaptive-best-dynamic", "adjlist-zero", "fixed-below-strawman")
 )
-LONGEST = 1 << sampling_ablation.LENGTHS["smoke"]
+LONGEST = 1 << ex.sampling_ablation.LENGTHS["smoke"]
 LAYOUTS: list[Case] = [
     *((name, lambda: [layouts(**PRINTED)], "value weak timed twin")
       for name in (BEST, NOTHING, BELOW)),
@@ -561,7 +555,7 @@ def shares(*baselines: str, share: float = 0.5) -> Rows:
         for i, model in enumerate(("tgn", "tgat", "dysat") if baseline == "tgl" else ("gat",)):
             told.append(observation("step_time", 1.0, model=model))
             told.append(observation("time_share", share + i / 100, model=model))
-            told += by("phase_time", "phase", dict.fromkeys(fig2.PARTS, 0.2), model=model)
+            told += by("phase_time", "phase", dict.fromkeys(ex.fig2.PARTS, 0.2), model=model)
         found.append(row("fig2", {"dataset": "gdelt", "baseline": baseline}, told))
     return found
 
@@ -614,13 +608,13 @@ def test_claims_are_judged_on_the_published_form() -> None:
     """Additions of dgbench win no claim; races of before they were raced apart say so."""
     alone, both, former = (
         [race("gdelt", model, 1.5, **how) for model in ALL_THREE]
-        for how in ({}, {"ours": 9.0}, {"form": round_race.GNNFLOW})
+        for how in ({}, {"ours": 9.0}, {"form": ex.round_race.GNNFLOW})
     )
     for claim in ("fig8-gdelt", "abs-max-retrain-speedup", "s61-half-minute"):
         (one, _), (other, _) = judged(claim, alone), judged(claim, both)
         assert (one.measured, one.reason) == (other.measured, other.reason)
-        assert round_race.FORMER_WORDS not in one.reason
-        assert round_race.FORMER_WORDS in judged(claim, former)[0].reason
+        assert ex.round_race.FORMER_WORDS not in one.reason
+        assert ex.round_race.FORMER_WORDS in judged(claim, former)[0].reason
 
 
 def test_words_of_times_are_seconds() -> None:

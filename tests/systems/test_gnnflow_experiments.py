@@ -17,14 +17,8 @@ from dgbench.kernels_cuda.temporal_sample import count_walk, sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.laws import fit, gini
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.gnnflow import experiments as ex
 from dgbench.systems.gnnflow.block_counts import BlockCounts
-from dgbench.systems.gnnflow.experiments import (
-    fig13,
-    table3,
-    table4,
-    table6,
-    update,
-)
 from dgbench.systems.gnnflow.experiments.accuracy_runs import difference, over_seeds
 from dgbench.systems.gnnflow.experiments.round_race import loss_gap, rounds_of
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME
@@ -63,13 +57,13 @@ def test_other_caches_give_the_rows(kind: type) -> None:
 
 def test_laws_and_shares() -> None:
     a, b = (torch.tensor(x).bool() for x in ([1, 1, 0, 1], [0, 1, 1, 1]))
-    assert (table4.jaccard(a, b), table4.contained(a, b)) == (1 / 2, pytest.approx(2 / 3))
-    assert table4.jaccard(a & ~a, b & ~b) == 0
-    assert table3.different(table3.RowCache(10, 1, 0), torch.tensor([4, 4, 9, 0, 9])) == 3
+    assert (ex.table4.jaccard(a, b), ex.table4.contained(a, b)) == (1 / 2, pytest.approx(2 / 3))
+    assert ex.table4.jaccard(a & ~a, b & ~b) == 0
+    assert ex.table3.different(ex.table3.RowCache(10, 1, 0), torch.tensor([4, 4, 9, 0, 9])) == 3
     counts = {("node", "unique"): 10, ("edge", "unique"): 20}
     graph = SimpleNamespace(node_dim=100, edge_dim=50)
-    assert table3.share(counts, "tgn", graph, "unique") == pytest.approx(1 / 2)
-    assert table3.share(counts, "tgn", graph, "unique memory") == pytest.approx(1 / 3)
+    assert ex.table3.share(counts, "tgn", graph, "unique") == pytest.approx(1 / 2)
+    assert ex.table3.share(counts, "tgn", graph, "unique memory") == pytest.approx(1 / 3)
     draw = np.random.default_rng(4)
     power, exponential = draw.zipf(2.2, 4000), draw.geometric(0.05, 4000)
     assert fit(power).nearer == "power law"
@@ -111,22 +105,22 @@ def test_what_differs_fails_its_check() -> None:
     """Counts of another store, a graph that was rebuilt otherwise, samples of another graph."""
     store = TemporalStore(2, policy=BlockPolicy("fixed", 2))
     counted = BlockCounts(2, store.policy)
-    assert all(check.passed for check in table6._agreement(store, counted))
+    assert all(check.passed for check in ex.table6._agreement(store, counted))
     counted.add(np.array([0]), np.array([1]))
-    assert not table6._agreement(store, counted)[0].passed
+    assert not ex.table6._agreement(store, counted)[0].passed
 
     ends, t = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.arange(3, dtype=torch.float64)
     store = TemporalStore(3, undirected=True)
     store.insert(*ends, t)
     for undirected in (True, False):
-        (check,) = update.compare(store, build_tcsr(3, *ends, t, undirected=undirected), 0)
+        (check,) = ex.update.compare(store, build_tcsr(3, *ends, t, undirected=undirected), 0)
         assert check.passed == undirected
 
     roots = torch.tensor([0, 1]), torch.tensor([9.0, 9.0], dtype=torch.float64)
     right = sample_hops(store, *roots, [2])
-    assert fig13.equal_samples(right, right).passed
+    assert ex.fig13.equal_samples(right, right).passed
     store.insert(ends[0], ends[0], torch.full((3,), 5.0, dtype=torch.float64))
-    assert not fig13.equal_samples(sample_hops(store, *roots, [2]), right).passed
+    assert not ex.fig13.equal_samples(sample_hops(store, *roots, [2]), right).passed
 
 
 def test_a_walk_counts_blocks_and_comparisons() -> None:

@@ -18,6 +18,11 @@ from dgbench.systems.gnnflow.cluster import (
     project,
 )
 from dgbench.systems.gnnflow.experiments import fig15
+from dgbench.systems.gnnflow.experiments.partition_checks import (
+    asked_by_loop,
+    asked_check,
+    assignment_check,
+)
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, workload
 from dgbench.systems.gnnflow.owners import (
     SCHEDULES,
@@ -135,42 +140,23 @@ def test_partitioners_assign_everyone(by: str) -> None:
 edges = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=25)
 
 
-def by_hand(pairs, first, fanout, asker, place):
-    """(requests, records), `place(vertex, event)` the machine that has the event for it."""
-    requests = records = 0
-    for e in range(first, len(pairs)):
-        for v in pairs[e]:
-            counts: dict[int, int] = {}
-            for past in range(e):
-                if times := pairs[past].count(v):
-                    m = place(v, past)
-                    counts[m] = counts.get(m, 0) + times
-            for m, count in counts.items():
-                if m != asker[e - first]:
-                    requests += 1
-                    records += min(count, fanout)
-    return requests, records
-
-
 @settings(max_examples=60)
 @given(edges, st.integers(1, 3), st.integers(0, 3), st.integers(1, 4))
-def test_asked_against_a_count_by_hand(pairs, machines, first, fanout) -> None:
+def test_requests_are_those_of_a_loop_over_events(pairs, machines, first, fanout) -> None:
     first = min(first, len(pairs))
     src, dst = (torch.tensor(column) for column in zip(*pairs, strict=True))
-    asker = torch.arange(len(pairs) - first) % machines
-    found = asked_edge_cut(IdentityHash(machines), src, dst, first, fanout, asker)
-    expected = by_hand(pairs, first, fanout, asker.tolist(), lambda v, e: v % machines)
-    assert (found.requests, found.records) == expected
-    assert found.targets == 2 * (len(pairs) - first)
+    asker, owners = torch.arange(len(pairs) - first) % machines, IdentityHash(machines)
+    how = src, dst, first, fanout, asker
+    found = asked_edge_cut(owners, *how)
+    loop = asked_by_loop(owners.of(torch.arange(6)).tolist(), *how, machines, by_edge=False)
+    assert asked_check(found, loop, "").passed
+    assert loop["targets"] == 2 * (len(pairs) - first)
     for by in CUTS:
         kept = edge_machines(by, 6, src, dst, machines)
-        assert 0 <= int(kept.min()) <= int(kept.max()) < machines
-        found = asked_vertex_cut(kept, machines, src, dst, first, fanout, asker)
-        expected = by_hand(
-            pairs, first, fanout, asker.tolist(), lambda v, e, kept=kept.tolist(): kept[e]
-        )
-        assert (found.requests, found.records) == expected
-        assert found.bytes == 24 * (found.requests + found.records)
+        assert assignment_check(kept, len(pairs), machines, filled=False).passed
+        found = asked_vertex_cut(kept, machines, *how)
+        loop = asked_by_loop(kept.tolist(), *how, machines, by_edge=True)
+        assert asked_check(found, loop, "").passed
 
 
 def test_roots_are_dealt_side_by_side_and_rows_counted_as_a_trainer_asks() -> None:

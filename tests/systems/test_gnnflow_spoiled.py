@@ -20,22 +20,11 @@ from dgbench.datasets import EventStream
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.gnnflow import cache, owners, partitioners, ranked
+from dgbench.systems.gnnflow import experiments as ex
 from dgbench.systems.gnnflow.access import StoreAccess
 from dgbench.systems.gnnflow.block_counts import BlockCounts
 from dgbench.systems.gnnflow.contenders import ours
-from dgbench.systems.gnnflow.experiments import (
-    EXPERIMENTS,
-    accesses,
-    cache_play,
-    fig5,
-    fig10,
-    fig12,
-    fig15,
-    large,
-    partition,
-    table3,
-    table4,
-)
+from dgbench.systems.gnnflow.experiments import EXPERIMENTS
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.system import GnnflowTrainer
 from dgbench.systems.tgl.access import RebuiltAccess
@@ -54,9 +43,9 @@ def few_events(*given: Any, **named: Any) -> EventStream:
 @pytest.fixture(autouse=True)
 def small(monkeypatch) -> None:
     monkeypatch.setattr(datasets, "open_events", few_events)
-    monkeypatch.setattr(partition, "first_events", few_events)
-    monkeypatch.setattr(fig15, "first_events", few_events)
-    monkeypatch.setattr(fig10, "EPOCHS", (1, 2))
+    monkeypatch.setattr(ex.partition, "first_events", few_events)
+    monkeypatch.setattr(ex.fig15, "first_events", few_events)
+    monkeypatch.setattr(ex.fig10, "EPOCHS", (1, 2))
 
 
 def run(name: str, which: str = "") -> Any:
@@ -64,7 +53,7 @@ def run(name: str, which: str = "") -> Any:
     for cell in BY_NAME[name].cells("smoke", "cpu"):
         params = [f"{key}={value}" for key, value in cell.params.items()]
         if not cell.unavailable and (not which or which in params):
-            return BY_NAME[name].run(cell, RunContext("cpu", "smoke", threads=1))
+            return BY_NAME[name].run(cell, RunContext("cpu", "smoke", threads=1, budget_s=0.02))
     raise AssertionError(f"{name} has no cell {which}")
 
 
@@ -147,7 +136,7 @@ TRAINED, TGN, RANKS = ("fig10", "model=tgat"), ("fig10", "model=tgn"), ("fig15",
 ROLLED = replaced(cache.FeatureCache, "fetch", lambda rows: rows.roll(1, 0))
 OURS_FUTURE = sampled(StoreAccess, "sample", future)
 TGL_MISSING = sampled(RebuiltAccess, "sample", missing)
-HITS = replaced(cache_play, "dynamic", hit_more)
+HITS = replaced(ex.cache_play, "dynamic", hit_more)
 BLOCKS = around(BlockCounts, "add", slot_more)
 CASES: list[tuple[Plant, tuple[str, str], str]] = [
     (scaled(GnnflowTrainer, "evaluate", 1.5), TRAINED, "outputs"),
@@ -174,19 +163,19 @@ CASES: list[tuple[Plant, tuple[str, str], str]] = [
     (ROLLED, ("cache_ablation", "part=speed"), "rows"),
     (HITS, ("fig14", "part=hits"), "counters"),
     (HITS, ("cache_ablation", "part=hits"), "counters"),
-    (sampled(accesses, "sample_hops", missing), ("table3", ""), "samples"),
-    (sampled(accesses, "sample_hops", future), ("table4", ""), "samples"),
-    (sampled(accesses, "sample_neighbours", missing), ("fig5", ""), "samples"),
-    (replaced(fig15, "count_rows", more("records")), RANKS, "counters"),
-    (replaced(table3, "different", lambda n: n + 1), ("table3", ""), "counters"),
-    (replaced(table4, "jaccard", lambda x: x + 0.01), ("table4", ""), "shares"),
-    (replaced(fig5, "gini", lambda x: x + 0.01), ("fig5", ""), "shares"),
+    (sampled(ex.accesses, "sample_hops", missing), ("table3", ""), "samples"),
+    (sampled(ex.accesses, "sample_hops", future), ("table4", ""), "samples"),
+    (sampled(ex.accesses, "sample_neighbours", missing), ("fig5", ""), "samples"),
+    (replaced(ex.fig15, "count_rows", more("records")), RANKS, "counters"),
+    (replaced(ex.table3, "different", lambda n: n + 1), ("table3", ""), "counters"),
+    (replaced(ex.table4, "jaccard", lambda x: x + 0.01), ("table4", ""), "shares"),
+    (replaced(ex.fig5, "gini", lambda x: x + 0.01), ("fig5", ""), "shares"),
     (BLOCKS, ("table6", "dataset=wikipedia"), "counters"),
     (BLOCKS, ("large", "kind=memory"), "counters"),
     (replaced(owners, "shares", more("records")), ("partition", ""), "counters"),
     (replaced(partitioners, "partition", misplaced), ("partition", ""), "owners"),
-    (sampled(fig12, "sample_neighbours", missing), ("fig12", "dataset=gdelt"), "samples"),
-    (replaced(large, "_printed_bytes", lambda found: {k: n + 1 for k, n in found.items()}),
+    (sampled(ex.fig12, "sample_neighbours", missing), ("fig12", "dataset=gdelt"), "samples"),
+    (replaced(ex.large, "_printed_bytes", lambda found: {k: n + 1 for k, n in found.items()}),
      ("large", "kind=sizes"), "counters"),
     (replaced(ours.BlockStoreContender, "first_hop", lambda found: (found[0], found[1].flip(0))),
      ("contenders", ""), "samples"),
