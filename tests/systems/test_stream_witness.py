@@ -69,27 +69,23 @@ def task_of(model: str = "tgn", **fields: Any) -> StreamWorkload:
     return tiny_task(model, **{**shape, **fields})
 
 
-class WatchedAccess:
-    """A `GraphAccess` that keeps what each call of `sample` was asked and answered."""
+def watch(access: Any) -> list[SampleCall]:
+    """Calls of a `GraphAccess`'s `sample` from now on, with what it is asked and answers."""
+    calls, was = list[SampleCall](), access.sample
 
-    def __init__(self, access: Any) -> None:
-        self.access, self.calls = access, list[SampleCall]()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.access, name)
-
-    def sample(self, nodes: Tensor, times: Tensor, **how: Any) -> Any:
-        """As of the access."""
-        found = self.access.sample(nodes, times, **how)
-        hops = [[self._listed(hop) for hop in snapshot] for snapshot in found]
-        self.calls.append(SampleCall(nodes.tolist(), times.tolist(), hops))
-        return found
-
-    @staticmethod
-    def _listed(hop: Any) -> Any:
+    def listed(hop: Any) -> Any:
         columns = hop.neighbours.tolist(), hop.eids.tolist(), hop.edge_times.tolist()
         edges = list(zip(*columns, strict=True))
         return [edges[a:b] for a, b in pairwise(hop.offsets.tolist())]
+
+    def sample(nodes: Tensor, times: Tensor, **how: Any) -> Any:
+        found = was(nodes, times, **how)
+        hops = [[listed(hop) for hop in snapshot] for snapshot in found]
+        calls.append(SampleCall(nodes.tolist(), times.tolist(), hops))
+        return found
+
+    access.sample = sample
+    return calls
 
 
 def plain(task: StreamWorkload, data: Any) -> StreamTrainer:
@@ -110,17 +106,11 @@ class Observed:
     """A trainer with the verbs of the witness."""
 
     def __init__(self, system: str, task: StreamWorkload, events: EventStream) -> None:
-        self.data = stream_data(events, task)
-        self.trainer = OPENED[system](task, self.data)
-        self.trainer.access = access = WatchedAccess(self.trainer.access)
-        self.task, self.events, self.calls = task, events, access.calls
-        self.begin = {k: v.clone() for k, v in self.trainer.model.state_dict().items()}
-
-    def insert(self, last: int) -> None:
-        self.trainer.insert(last)
-
-    def reset_memory(self) -> None:
-        self.trainer.reset_memory()
+        self.task, self.events, self.data = task, events, stream_data(events, task)
+        self.trainer = one = OPENED[system](task, self.data)
+        self.calls = watch(one.access)
+        self.insert, self.reset_memory, self.parameters = one.insert, one.reset_memory, one.state
+        self.begin = {k: v.clone() for k, v in one.model.state_dict().items()}
 
     def train(self, events: Sequence[int], epoch: int = 0) -> Range:
         chosen = torch.tensor(list(events))
@@ -131,9 +121,6 @@ class Observed:
     def evaluate(self, first: int, last: int, *, remember: bool = False) -> Range:
         found = self.trainer.evaluate_range(first, last, remember=remember)
         return Range(found.loss, found.ap)
-
-    def parameters(self) -> dict[str, Tensor]:
-        return self.trainer.state()
 
     def remembered(self) -> dict[str, Tensor]:
         state = self.trainer.memory_state()
