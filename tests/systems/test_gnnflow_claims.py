@@ -44,14 +44,14 @@ def epochs_row(
     model: str, seed: int, means: Sequence[float], noise: float,
     times: Sequence[float] = (1.0, 2.0, 3.0, 4.0),
 ) -> Row:  # fmt: skip
-    made = Measurement()
+    measured = Measurement()
     for epochs, mean, seconds in zip(ex.fig10.EPOCHS, means, times, strict=True):
         shift = noise * math.sin(5 * seed * epochs)
-        observe_series(made, [mean + wave + shift for wave in WAVE], epochs_per_round=epochs)
-        made.observe("round_time", seconds, epochs_per_round=epochs)
-    made.observe("rounds", 8)
+        observe_series(measured, [mean + wave + shift for wave in WAVE], epochs_per_round=epochs)
+        measured.observe("round_time", seconds, epochs_per_round=epochs)
+    measured.observe("rounds", 8)
     params = {"dataset": "wikipedia", "model": model, "seed": seed}
-    return row("fig10", params, made, id=f"{model}{seed}")
+    return row("fig10", params, measured, id=f"{model}{seed}")
 
 
 def schedule_row(
@@ -67,17 +67,17 @@ def schedule_row(
     }
     for ratio, more in zip(ex.fig11.RATIOS, replay, strict=True):
         curves[ex.fig11.replayed(ratio)] = [a + more + 0.002 * (-1) ** seed * ratio for a in often]
-    made = Measurement()
+    measured = Measurement()
     for setting, curve in curves.items():
-        observe_series(made, curve, setting=setting)
-    made.observe(
+        observe_series(measured, curve, setting=setting)
+    measured.observe(
         "speedup", budget * (1 + 0.001 * seed), setting=ex.fig11.OFTEN, baseline=ex.fig11.SELDOM
     )
-    made.observe("rounds", 8)
-    made.observe("rounds", 4, of="between retrainings")
-    made.observe("events", 100, of="round")
+    measured.observe("rounds", 8)
+    measured.observe("rounds", 4, of="between retrainings")
+    measured.observe("events", 100, of="round")
     params = {"dataset": "wikipedia", "model": model, "seed": seed}
-    return row("fig11", params, made, id=f"{model}{seed}")
+    return row("fig11", params, measured, id=f"{model}{seed}")
 
 
 def seeds(make: Callable[..., Row], *args: Any, count: int = 5, **how: Any) -> Rows:
@@ -136,37 +136,37 @@ def race(
     ours: float | None = None,
 ) -> Row:  # fmt: skip
     """A race of rounds; `ours` is the gain of GNNFlow + dgbench in it."""
-    told = [observation("turns", 6)]
+    observed = [observation("turns", 6)]
     for name, factor in ((form, gain), (ex.round_race.GNNFLOW, ours)):
         if factor is not None:
             which = {"setting": name, "baseline": "tgl"}
-            told += [
+            observed += [
                 observation("speedup", factor, low=factor * 0.9, high=factor * 1.1, **which),
                 observation("speedup", 3.0, phase="without network", **which),
                 observation("round_time", 4e-3, setting=name),
             ]
-    told += [
+    observed += [
         observation("round_time", gain * 4e-3, setting="tgl"),
         observation("time_share", share, setting="tgl", phase="update"),
     ]
     params = {"dataset": dataset, "model": model}
-    return row("fig8", params, told, deviation={"loss": 0.0}, data=TWIN | {"scale": 1 / 1024})
+    return row("fig8", params, observed, deviation={"loss": 0.0}, data=TWIN | {"scale": 1 / 1024})
 
 
 def races(gains: Mapping[str, float], **more: float) -> Rows:
     """Races on GDELT by model, and on Netflix."""
-    found = [race("gdelt", model, gain) for model, gain in gains.items()]
-    return found + [race("netflix", model, gain) for model, gain in more.items()]
+    result = [race("gdelt", model, gain) for model, gain in gains.items()]
+    return result + [race("netflix", model, gain) for model, gain in more.items()]
 
 
 def update(dataset: str, update_s: float, rebuild_s: float, size: float) -> Row:
-    told = [
+    observed = [
         *by("operation_time", "setting", {"update": update_s, "rebuild": rebuild_s}),
         observation("estimate", size, of="events"),
         observation("speedup", rebuild_s / update_s, setting="update", baseline="rebuild"),
         observation("threads", 2),
     ]
-    return row("update", {"dataset": dataset}, told, data=TWIN | {"scale": 1 / 64})
+    return row("update", {"dataset": dataset}, observed, data=TWIN | {"scale": 1 / 64})
 
 
 def parts(fetching: Mapping[str, float]) -> Rows:
@@ -219,35 +219,35 @@ ROUNDS: list[Case] = [
 
 def hits(dataset: str, dynamic: float, *, bare: float = 0.1, stale: float = 0.05) -> Row:
     rates = {"static": 0.2, "static with reuse": 0.15, "static stale": stale}
-    told = by("hit_rate", "setting", rates, of="edge", capacity=1.0)
+    observed = by("hit_rate", "setting", rates, of="edge", capacity=1.0)
     for of, times in product(("node", "edge"), ex.fig14.SIZES):
         both = {"dynamic": dynamic, "dynamic without RR": bare}
-        told += by("hit_rate", "setting", both, of=of, capacity=times)
-    return row("fig14", {"dataset": dataset, "part": "hits", "model": "tgn"}, told)
+        observed += by("hit_rate", "setting", both, of=of, capacity=times)
+    return row("fig14", {"dataset": dataset, "part": "hits", "model": "tgn"}, observed)
 
 
 def ablation(lead: float, count: int = 3, twin: bool = False) -> Rows:
     rates = dict.fromkeys(("lru", "lfu", "fifo", "lambda 1", "lambda 0.05", "neither"), 0.2)
     rates["lru"] += lead
-    told = [
+    observed = [
         one
         for gpus, kind in product((8, 1), ("node", "edge"))
         for one in by("hit_rate", "setting", rates, ranks=gpus, of=kind)
     ]
     return [
-        row("cache_ablation", {"part": "hits", "dataset": name, "model": "tgn"}, told,
+        row("cache_ablation", {"part": "hits", "dataset": name, "model": "tgn"}, observed,
             data={"twin": twin, "scale": 1.0})
         for name in ("wikipedia", "sx-mathoverflow", "college-msg")[:count]
     ]  # fmt: skip
 
 
 def law(dataset: str, node: float, edge: float, *, twin: bool = False) -> Row:
-    told = [
+    observed = [
         observation("likelihood_z", z, model=model, task="link", of=kind, setting="upper half")
         for model in ("tgat", "tgn")
         for kind, z in (("node", node), ("edge", edge))
     ]
-    return row("fig5", {"dataset": dataset}, told, data={"twin": twin, "scale": 1.0})
+    return row("fig5", {"dataset": dataset}, observed, data={"twin": twin, "scale": 1.0})
 
 
 LAWS = (("wikipedia", 9.0, -9.0), ("sx-mathoverflow", 9.0, -9.0))
@@ -294,43 +294,45 @@ def projected(**leads: float) -> Rows:
 
 
 def balance(hash_: float, other: float) -> Rows:
-    told = [
+    observed = [
         one
         for of, scale in (("records", 1.0), ("vertices", 0.01))
         for one in by("excess", "setting", {"hash": hash_ * scale, "strided": 3.0, "metis": other},
                       of=of, machines=4)
     ]  # fmt: skip
-    return [row("partition", {"dataset": "wikipedia"}, told)]
+    return [row("partition", {"dataset": "wikipedia"}, observed)]
 
 
 def builds(*gains: float) -> Rows:
-    found = []
+    result = []
     for turn, gain in enumerate(gains):
-        told = by("preparation_time", "setting", {"GNNFlow": 1.0, "DistDGL": gain}, phase="build")
-        told += [
+        observed = by(
+            "preparation_time", "setting", {"GNNFlow": 1.0, "DistDGL": gain}, phase="build"
+        )
+        observed += [
             observation("speedup", gain, setting="GNNFlow", baseline="DistDGL", phase="build"),
             observation("events", 100), observation("throughput", 1e6, of="edges"),
         ]  # fmt: skip
         params = {"kind": "build", "dataset": "mag"}
-        found.append(row("table7", params, told, id=f"build{turn}", round=turn, group="build"))
-    return found
+        result.append(row("table7", params, observed, id=f"build{turn}", round=turn, group="build"))
+    return result
 
 
 def memory(largest: float = 510e9, tau_16: float = 101.6e9) -> Rows:
     edges = {tau: 1e9 * (100 + tau / 10) for tau in ex.large.TAUS}
-    told = [
+    observed = [
         *by("estimate", "tau", edges | {4096: largest, 16: tau_16}, of="edge"),
         *by("estimate", "tau", dict.fromkeys(ex.large.TAUS, 2e9), of="metadata"),
         observation("estimate", 210e9, of="edge", setting="at both ends"),
         *by("memory", "of", {"memories": int(140e9), "rebuild": int(250e9)}),
     ]
-    return [row("large", {"kind": "memory", "dataset": "ldbc"}, told, data={"twin": True})]
+    return [row("large", {"kind": "memory", "dataset": "ldbc"}, observed, data={"twin": True})]
 
 
 def trained(rate: float) -> Rows:
-    told = by("projected_throughput", "scaled_by", {"bandwidth": rate, "arithmetic": 2 * rate})
-    told.append(observation("throughput", 1e4))
-    return [row("large", {"kind": "train", "dataset": "ldbc"}, told)]
+    observed = by("projected_throughput", "scaled_by", {"bandwidth": rate, "arithmetic": 2 * rate})
+    observed.append(observation("throughput", 1e4))
+    return [row("large", {"kind": "train", "dataset": "ldbc"}, observed)]
 
 
 RANKS: list[Case] = [
@@ -359,29 +361,29 @@ RANKS: list[Case] = [
 def placed(name: str, limit: int = 4 << 30, ballast: int = 1 << 30, **seconds: float | str) -> Rows:
     """Five rounds of each placement; words instead of seconds are a status."""
     published = {"reddit": 1_344_894, "gdelt": 191_290_000, "netflix": 200_960_000}[name]
-    found = []
+    result = []
     for (system, took), turn in product(seconds.items(), range(5)):
-        told = [observation("records", published, of="published")]
-        told += by("memory", "of", {"limit": limit, "ballast": ballast})
+        observed = [observation("records", published, of="published")]
+        observed += by("memory", "of", {"limit": limit, "ballast": ballast})
         ran = isinstance(took, float)
         if ran:
             time = took * (1 + 0.01 * turn)
-            told.append(observation("step_time", time, samples=[time]))
-        found.append(row(
-            "fig13", {"dataset": name, "system": system}, told, group=name, round=turn,
+            observed.append(observation("step_time", time, samples=[time]))
+        result.append(row(
+            "fig13", {"dataset": name, "system": system}, observed, group=name, round=turn,
             id=f"{name}-{system}-{turn}", device="cuda", status="ok" if ran else took,
         ))  # fmt: skip
-    return found
+    return result
 
 
 def lists(slots: int) -> Rows:
     layouts = ex.fig13.table6.LAYOUTS
-    told = [observation("vertices", 100)]
-    told += by("slots", "setting", dict.fromkeys(layouts, 1000) | {"Adaptive": slots})
-    told += by("list_blocks", "setting", dict.fromkeys(layouts, 600))
-    told += by("list_blocks", "setting", dict.fromkeys(layouts, 9), statistic="longest")
+    observed = [observation("vertices", 100)]
+    observed += by("slots", "setting", dict.fromkeys(layouts, 1000) | {"Adaptive": slots})
+    observed += by("list_blocks", "setting", dict.fromkeys(layouts, 600))
+    observed += by("list_blocks", "setting", dict.fromkeys(layouts, 9), statistic="longest")
     data = TWIN | {"scale": 0.1}
-    return [row("table6", {"dataset": name, "scale": 0.1}, told, data=data)
+    return [row("table6", {"dataset": name, "scale": 0.1}, observed, data=data)
             for name in ("gdelt", "netflix")]  # fmt: skip
 
 
@@ -419,8 +421,8 @@ PLACES: list[Case] = [
 
 @cache
 def sampled() -> Row:
-    found = ex.fig12.measure(BY_NAME["gdelt"], 1 / 4096, CONTEXT)
-    return row("fig12", {"dataset": "gdelt", "scale": 1 / 4096}, found, preset="smoke")
+    result = ex.fig12.measure(BY_NAME["gdelt"], 1 / 4096, CONTEXT)
+    return row("fig12", {"dataset": "gdelt", "scale": 1 / 4096}, result, preset="smoke")
 
 
 @cache
@@ -442,28 +444,28 @@ def blocks(dataset: str) -> Row:
 def layouts(**ratios: float) -> Row:
     """The measured row with these throughputs over static, for all ways to sample."""
     speed = {"Static": 1.0, **{name.replace("_", " "): value for name, value in ratios.items()}}
-    told = [one for one in sampled().observations if one.metric != "speedup"]
+    observed = [one for one in sampled().observations if one.metric != "speedup"]
     for walk, policy in product(ex.fig12.WALKS, ex.fig12.POLICIES):
         for fast, slow in (
             *((name, ex.fig12.STATIC) for name in ex.fig12.LAYOUTS[:-1]),
             *ex.fig12.PAIRS,
         ):
             value = speed[fast] / speed[slow]
-            told.append(observation(
+            observed.append(observation(
                 "speedup", value, low=value * 0.95, high=value * 1.05,
                 setting=fast, baseline=slow, method=walk, policy=policy,
             ))  # fmt: skip
-    return replace(sampled(), observed=told)
+    return replace(sampled(), observed=observed)
 
 
 def of_policy(one: Row, value: float) -> Row:
     """The row whose throughputs of the newest neighbours are others."""
-    told = [
+    observed = [
         replace(o, value=value, low=value * 0.9, high=value * 1.1)
         if o.metric == "speedup" and o.dims["policy"] == "recent" else o
         for o in one.observations
     ]  # fmt: skip
-    return replace(one, observed=told)
+    return replace(one, observed=observed)
 
 
 def rounds_of_layouts() -> Rows:
@@ -490,8 +492,8 @@ def whole(**change: float) -> Row:
 
 
 def stamps(count: int, dataset: str = "wikipedia", of: str = "1") -> Row:
-    told = [observation("events", 100), observation("events", count, of="time stamps")]
-    return row("table6", {"dataset": dataset, "scale": 1.0}, told, id=of)
+    observed = [observation("events", 100), observation("events", count, of="time stamps")]
+    return row("table6", {"dataset": dataset, "scale": 1.0}, observed, id=of)
 
 
 def tight(one: Row) -> Row:
@@ -530,34 +532,34 @@ LAYOUTS: list[Case] = [
 
 
 def graphs(edge_of_gdelt: int | None = None) -> Rows:
-    told = []
+    observed = []
     for kind in ("node", "edge"):
         printed = _claim(f"tab5-{kind}-dim").value
         widths = {sizes.DATASET_OF[title]: width or 0 for title, width in printed.items()}
         if kind == "edge" and edge_of_gdelt is not None:
             widths["gdelt"] = edge_of_gdelt
-        told += by("columns", "dataset", widths, of=kind)
+        observed += by("columns", "dataset", widths, of=kind)
     for what, seconds in (("stream", 1826.0 * 86_400), ("step", 900.0)):
-        told += by("window", "dataset", dict.fromkeys(widths, seconds), of=what)
-    return [row("table5", {"what": "sizes"}, told)]
+        observed += by("window", "dataset", dict.fromkeys(widths, seconds), of=what)
+    return [row("table5", {"what": "sizes"}, observed)]
 
 
 def machine() -> Rows:
     gib = 2**30
-    told = [observation("devices", 8), observation("processors", 96)]
-    return [row("table5", {}, told + by("memory", "of", {"gpu": 16 * gib, "host": 384 * gib}))]
+    observed = [observation("devices", 8), observation("processors", 96)]
+    return [row("table5", {}, observed + by("memory", "of", {"gpu": 16 * gib, "host": 384 * gib}))]
 
 
 def shares(*baselines: str, share: float = 0.5) -> Rows:
-    found = []
+    result = []
     for baseline in baselines:
-        told = []
+        observed = []
         for i, model in enumerate(("tgn", "tgat", "dysat") if baseline == "tgl" else ("gat",)):
-            told.append(observation("step_time", 1.0, model=model))
-            told.append(observation("time_share", share + i / 100, model=model))
-            told += by("phase_time", "phase", dict.fromkeys(ex.fig2.PARTS, 0.2), model=model)
-        found.append(row("fig2", {"dataset": "gdelt", "baseline": baseline}, told))
-    return found
+            observed.append(observation("step_time", 1.0, model=model))
+            observed.append(observation("time_share", share + i / 100, model=model))
+            observed += by("phase_time", "phase", dict.fromkeys(ex.fig2.PARTS, 0.2), model=model)
+        result.append(row("fig2", {"dataset": "gdelt", "baseline": baseline}, observed))
+    return result
 
 
 def stages(scale: float = 0.001, training: float = 5.0, baselines: int = 2) -> Rows:
