@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,19 +12,24 @@ import torch
 from gnnflow_rows import row
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stream_tiny import tiny_events
 
+from dgbench import datasets
 from dgbench.datasets import EventStream
-from dgbench.kernels_cuda.tcsr import build_tcsr
-from dgbench.kernels_cuda.temporal_sample import count_walk, sample_hops
+from dgbench.kernels_cuda.temporal_sample import count_walk
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.laws import fit, gini
+from dgbench.lab.quality import TITLES
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base import RunContext, link_baseline_checks
+from dgbench.systems.base.link_ranking import RankingTask, rank_scores, time_windows
 from dgbench.systems.gnnflow import experiments as ex
 from dgbench.systems.gnnflow.block_counts import BlockCounts
+from dgbench.systems.gnnflow.experiments import quality as experiment
 from dgbench.systems.gnnflow.experiments.accuracy_runs import difference, over_seeds
 from dgbench.systems.gnnflow.experiments.round_race import loss_gap, rounds_of
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME
-from dgbench.systems.gnnflow.plain_cache import ListedCache, TorchCache
+from dgbench.systems.gnnflow.released_tgn import ReleasedTgn, _Ranker
 
 
 def test_differences_have_intervals_of_their_seeds() -> None:
@@ -40,19 +47,6 @@ def test_differences_have_intervals_of_their_seeds() -> None:
     both = over_seeds([*rows, *other], [1.0, 2.0, 3.0, 5.0, 7.0])
     assert (both.value, both.n) == (4.0, 2)
     assert both.error == pytest.approx((1 / 3 + 1.0) ** 0.5 / 2)
-
-
-@pytest.mark.parametrize("kind", [TorchCache, ListedCache])
-def test_other_caches_give_the_rows(kind: type) -> None:
-    table = torch.rand(60, 4)
-    cache = kind(table, 7)
-    for ids in torch.randint(0, 60, (20, 11)):
-        assert torch.equal(cache.fetch(ids), table[ids])
-    assert 0 < cache.hits < cache.requests == 220
-    with pytest.raises(InvalidInputError):
-        cache.fetch(torch.tensor([60]))
-    with pytest.raises(InvalidInputError, match="capacity"):
-        kind(table, 0)
 
 
 def test_laws_and_shares() -> None:
@@ -101,28 +95,6 @@ def test_counting_gives_the_blocks_of_the_store(batches, name, size) -> None:
     assert (counted.slots, counted.records) == (memory.slots, memory.records)
 
 
-def test_what_differs_fails_its_check() -> None:
-    """Counts of another store, a graph that was rebuilt otherwise, samples of another graph."""
-    store = TemporalStore(2, policy=BlockPolicy("fixed", 2))
-    counted = BlockCounts(2, store.policy)
-    assert all(check.passed for check in ex.table6._agreement(store, counted))
-    counted.add(np.array([0]), np.array([1]))
-    assert not ex.table6._agreement(store, counted)[0].passed
-
-    ends, t = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.arange(3, dtype=torch.float64)
-    store = TemporalStore(3, undirected=True)
-    store.insert(*ends, t)
-    for undirected in (True, False):
-        (check,) = ex.update.compare(store, build_tcsr(3, *ends, t, undirected=undirected), 0)
-        assert check.passed == undirected
-
-    roots = torch.tensor([0, 1]), torch.tensor([9.0, 9.0], dtype=torch.float64)
-    right = sample_hops(store, *roots, [2])
-    assert ex.fig13.equal_samples(right, right).passed
-    store.insert(ends[0], ends[0], torch.full((3,), 5.0, dtype=torch.float64))
-    assert not ex.fig13.equal_samples(sample_hops(store, *roots, [2]), right).passed
-
-
 def test_a_walk_counts_blocks_and_comparisons() -> None:
     store = TemporalStore(2, policy=BlockPolicy("fixed", 4))
     ids, times = torch.zeros(16, dtype=torch.int64), torch.arange(16).double()
@@ -133,13 +105,6 @@ def test_a_walk_counts_blocks_and_comparisons() -> None:
     # second has all, the third passes all as they are newer.
     assert blocks.tolist() == [2, 4, 4]
     assert 0 == compared[2] < compared[0] < compared[1]
-    with pytest.raises(InvalidInputError, match="layout"):
-        count_walk(TemporalStore(1, layout="wide"), ids[:1], begins[:1], ends[:1])
-    with pytest.raises(InvalidInputError, match="nodes"):
-        count_walk(store, ids[:1] + 2, begins[:1], ends[:1])
-
-
-# --- rounds ---------------------------------------------------------------------------------------
 
 
 def test_rounds_lie_where_most_of_the_stream_is_there() -> None:
@@ -155,3 +120,102 @@ def test_rounds_lie_where_most_of_the_stream_is_there() -> None:
     one, same, other = ([SimpleNamespace(losses=[1.0, last])] for last in (0.5, 0.5, 0.6))
     assert loss_gap([one, same]) == 0.0
     assert loss_gap([one, same, other]) == pytest.approx(1 / 6)
+
+
+# --- predictors that train nothing, and torch_geometric's TGN -------------------------------------
+
+STUDY = experiment.StreamQuality()
+
+
+@pytest.fixture
+def tiny_messages(monkeypatch):
+    events = tiny_events(3600, 20)
+    monkeypatch.setattr(datasets, "open_events", lambda *_: replace(events, t=events.t * 3600.0))
+
+
+def test_an_untrained_cell_has_all_methods_and_a_wrong_rank_fails_it(tiny_messages, monkeypatch):
+    cell = STUDY.cells("smoke", "cpu")[0]
+    found = STUDY.run(cell, RunContext("cpu", "smoke", 1))
+    assert all(check.passed for check in found.checks)
+    methods = {one.dims.get("method") for one in found.observations} - {None}
+    assert methods == {name for name in TITLES if name not in ("last_value", "historical_mean")}
+    plain = link_baseline_checks._plain_ranks
+    monkeypatch.setattr(
+        link_baseline_checks, "_plain_ranks",
+        lambda *given: (found := plain(*given)) | {"local_recency": found["local_recency"] + 0.5},
+    )  # fmt: skip
+    assert not STUDY.run(cell, RunContext("cpu", "smoke", 1)).checks[0].passed
+
+
+# --- torch_geometric's TGN ------------------------------------------------------------------------
+
+EVENTS, FIRST = 240, 180
+
+
+def pairs_of_partners(seed: int = 0) -> EventStream:
+    """Five sources, each with a partner of its own among six destinations most of the time."""
+    draw = torch.Generator().manual_seed(seed)
+    src = torch.randint(5, (EVENTS,), generator=draw)
+    other = torch.randint(6, (EVENTS,), generator=draw)
+    dst = torch.where(torch.rand(EVENTS, generator=draw) < 0.9, src, other) + 5
+    return EventStream.build(src, dst, torch.arange(EVENTS).double(), num_nodes=11)
+
+
+def tgn_of(events: EventStream, like: ReleasedTgn | None = None, **fields) -> ReleasedTgn:
+    tgn = ReleasedTgn(events, **({"width": 8, "batch": 20, "lr": 1e-2, "seed": 1} | fields))
+    if like is not None:
+        tgn.model.load_state_dict(like.model.state_dict())
+    return tgn
+
+
+def task_of(events: EventStream) -> RankingTask:
+    return RankingTask(events, time_windows(events.t, FIRST, EVENTS, 10.0))
+
+
+def scores_of(tgn: ReleasedTgn, task: RankingTask) -> list[torch.Tensor]:
+    ranker, found = _Ranker(tgn, task), []
+    tgn.reset()
+    tgn.take(task.first)
+    rank_scores(task, lambda block: found.append(ranker(block)) or found[-1])
+    return found
+
+
+def test_events_of_a_window_change_none_of_its_scores():
+    events = pairs_of_partners()
+    tgn = tgn_of(events)
+    tgn.train_epoch(FIRST)
+    dst = events.dst.clone()
+    dst[-10:] = dst[-10:].flip(0)
+    changed = replace(events, dst=dst)
+    both = scores_of(tgn, task_of(events)), scores_of(tgn_of(changed, tgn), task_of(changed))
+    assert all(torch.equal(one, two) for one, two in zip(*both, strict=True))
+
+
+def test_ranks_depend_on_parameters_and_events_alone():
+    events = pairs_of_partners()
+    task, tgn = task_of(events), tgn_of(events)
+    tgn.train_epoch(FIRST)
+    before = deepcopy(tgn)
+    anew = tgn.rank(task)
+    assert tgn.rank(task) == tgn_of(events, tgn).rank(task) == anew
+    for taken in (0, 60, FIRST):  # batches end there
+        tgn.reset()
+        tgn.take(taken)
+        assert tgn.rank(task, anew=False) == anew
+    copy = deepcopy(before)
+    assert copy.rank(task, anew=False) == before.rank(task, anew=False) != anew
+    everyone = task.destinations
+    others = torch.stack([everyone[everyone != dst] for dst in events.dst[FIRST:].tolist()])
+    given = RankingTask(events, task.windows, others)
+    assert tgn.rank(given).mrr == pytest.approx(anew.mrr)
+
+
+def test_a_seed_decides_all_and_training_brings_the_loss_down():
+    events = pairs_of_partners()
+    one, two, other = (tgn_of(events, seed=seed) for seed in (1, 1, 2))
+    losses = [one.train_epoch(FIRST) for _ in range(8)]
+    assert [two.train_epoch(FIRST) for _ in range(2)] == losses[:2]
+    assert other.train_epoch(FIRST) != losses[0]
+    assert losses[-1] < 0.9 * losses[0]
+    with pytest.raises(InvalidInputError, match="width"):
+        tgn_of(events, width=7)
