@@ -1,4 +1,4 @@
-"""Dead networks are seen in every family of workloads, and no workload of a paper is dead."""
+"""Dead networks are seen in every family of workloads; `nox -s liveness` walks all of papers."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from stream_tiny import tiny_stream
 from stream_tiny import tiny_task as tiny_stream_task
 from tiny_data import serve, tiny_sequence, tiny_workload
 
+from dgbench.datasets import EventStream, Origin
 from dgbench.harness.store.row import Row
 from dgbench.harness.store.standing import judged
 from dgbench.lab.experiment import RunContext
@@ -32,8 +33,12 @@ from dgbench.systems.base import timeline as timeline_base
 from dgbench.systems.base import training as frame_base
 from dgbench.systems.base.interaction_checks import (
     ALL_LAYERS,
+    ProbeLiveness,
     check_now,
+    compare,
+    probe,
 )
+from dgbench.systems.base.interactions import interaction_data
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
@@ -233,3 +238,21 @@ def test_measures() -> None:
     assert [liveness.layer_of(name) for name in names] == [
         "", "attention", "layers.0", "head", "conv_1", "lstm_2",
     ]  # fmt: skip
+
+
+def test_first_events_of_vertices_which_change_nothing_do_not_count() -> None:
+    """Of eight events the ends of one alone had been seen before."""
+    task = tiny_interaction_task(model="jodie", propagation=False)
+    pairs = torch.tensor([[0, 1], *([2 * k, 2 * k + 1] for k in range(8))])
+    stream = EventStream.build(
+        pairs[:, 0], pairs[:, 1], torch.arange(9.0).double(), num_nodes=16, origin=Origin("new")
+    )
+    data = interaction_data(stream, task)
+    trainer: Any = get_system("jodie").open(task, data=data)  # type: ignore[arg-type,call-arg]
+    trainer.prepare()
+    trainer.train_group([torch.tensor([0])])
+    found = probe(trainer, 1, 9)
+    seen: list[ProbeLiveness] = []
+    compare(task, data, trainer.state(), found, "here", alive=seen)
+    ((share,),) = (one.changed for one in seen)
+    assert share > 0.2, "both ends of the first event take it in, and 14 others nothing"
