@@ -35,7 +35,7 @@ DAYS = 12
 
 def few_events(*given: Any, **named: Any) -> EventStream:
     """Events of twelve days, whatever is asked for."""
-    events = tiny_events(1000, 24, bipartite=True)
+    events = tiny_events(700, 24, bipartite=True)
     days = (events.t - events.t[0]) / (events.t[-1] - events.t[0]) * DAYS
     return replace(events, t=(days * 86400).floor())
 
