@@ -6,9 +6,12 @@ In `tests/cheats` trainers and ranks that cheat lose their rows, and honest ones
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
+from dgc_tiny import random_sequence
+from dgc_tiny import tiny_workload as tiny_sequences
 from stream_tiny import tiny_stream, tiny_task
 from tiny_data import serve, tiny_sequence, tiny_workload
 
@@ -26,8 +29,10 @@ from dgbench.systems.base.audit import (
     clear_entries,
     numbers_left,
 )
-from dgbench.systems.base.oracle import AGAINST
+from dgbench.systems.base.oracle import AGAINST, Oracle
+from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.plain_stream import PlainStream
+from dgbench.systems.base.rank_audit import RankAudit, audited_epochs
 from dgbench.systems.base.recount import AGAINST as RECOUNTED
 from dgbench.systems.base.recount import recounted
 from dgbench.systems.base.stream import StreamTrainer
@@ -172,6 +177,29 @@ def test_an_audit_changes_no_loss_and_a_later_process_holds_batches_against_adam
     checks = audited(task, again=False)[2]
     assert [check.of for check in checks] == ["batches", COUNTED, "updates", "moments"]
     assert all(check.passed for check in checks)
+
+
+# --- epochs of ranks ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "of"), [("", ""), ("parameters", "updates"), ("first", "moments"),
+                       ("second", "moments")],
+)  # fmt: skip
+def test_a_state_that_adam_did_not_make_fails(spoilt, of) -> None:
+    task, data = tiny_sequences(hidden_dim=8), random_sequence(30, 7, 60, 8)
+    audit, trainer = RankAudit(SimpleNamespace(rank=0), 3, 2), PlainSequences(task, data)
+    audit.open("plain", trainer)
+    losses = []
+    for epoch in range(8):
+        losses.append(trainer.train_epoch())
+        audit.after("plain", epoch + 1)
+    for step in audit.epochs["plain"].steps if spoilt else ():
+        getattr(step.after, spoilt).update(getattr(step.before, spoilt))
+    oracle = Oracle(lambda dtype: PlainSequences(task, data, dtype=dtype), task)
+    checks = audited_epochs(audit.epochs, {"plain": losses}, oracle, first=True)
+    failed = {check.of for check in checks if not check.passed}
+    assert of in failed if of else not failed
 
 
 # --- counters of timed steps, counted again from the graphs ---------------------------------------
