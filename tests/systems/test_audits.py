@@ -194,10 +194,12 @@ def test_a_state_that_adam_did_not_make_fails(spoilt, of) -> None:
     for epoch in range(8):
         losses.append(trainer.train_epoch())
         audit.after("plain", epoch + 1)
-    for step in audit.epochs["plain"].steps if spoilt else ():
+    copies = audit.epochs
+    for step in copies["plain"].steps if spoilt else ():
         getattr(step.after, spoilt).update(getattr(step.before, spoilt))
     oracle = Oracle(lambda dtype: PlainSequences(task, data, dtype=dtype), task)
-    checks = audited_epochs(audit.epochs, {"plain": losses}, oracle, first=True)
+    stale = ["plain"] if spoilt else []  # held against Adam alone
+    checks = audited_epochs(copies, {"plain": losses}, oracle, first=True, stale=stale)
     failed = {check.of for check in checks if not check.passed}
     assert of in failed if of else not failed
 
