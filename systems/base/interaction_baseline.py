@@ -28,7 +28,7 @@ from dgbench.systems.base.system import System, Technique
 
 SAVED: Final = {"dygnn": 44, "jodie": 24}
 """Vectors of H floats per row of a step that the forward pass keeps for the backward pass and that
-the backward pass makes; `tests/systems/test_dygnn.py` holds that they are enough."""
+the backward pass makes; `tests/systems/test_interactions.py` holds that they are enough."""
 
 PADDING: Final = Technique(
     "padding",

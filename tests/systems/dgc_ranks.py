@@ -39,6 +39,9 @@ class ThreadCommunicator(Communicator):
     def barrier(self) -> None:
         self._board.share(self.rank, None)
 
+    def gather_objects(self, what: Any) -> list[Any]:
+        return self._board.share(self.rank, what)
+
     def all_traffic(self) -> TrafficMatrix:
         return stack(self._board.share(self.rank, self.traffic))
 

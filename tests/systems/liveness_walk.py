@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
@@ -150,22 +149,18 @@ def main() -> int:
     given = parser.parse_args()
     tasks = workloads(given.presets)
     if given.twins:
-        more = workloads(given.presets, "twin")
-        tasks |= {f"twin/{name}": task for name, task in more.items()}
+        tasks |= {f"twin/{n}": task for n, task in workloads(given.presets, "twin").items()}
     dead = 0
-    tasks = {name: task for name, task in tasks.items() if given.only in name}
     for name, task in tasks.items():
-        begin = time.perf_counter()
-        try:
-            (check,) = alive(task)
-        except DgbenchError as error:
-            print(f"{name}: not here: {error}", flush=True)
-            continue
-        dead += not check.passed
-        measured = ", ".join(f"{key} {value:.2g}" for key, value in check.alive.items())
-        words = "" if check.passed else f": {check.words}"
-        print(f"{name}: {measured}{words} [{time.perf_counter() - begin:.1f} s]", flush=True)
-    print(f"{dead} of {len(tasks)} are dead")
+        if given.only in name:
+            try:
+                (check,) = alive(task)
+            except DgbenchError as error:
+                print(f"{name}: not here: {error}", flush=True)
+                continue
+            dead += not check.passed
+            print(f"{name}: {check.alive} {check.words if not check.passed else ''}", flush=True)
+    print(f"{dead} are dead")
     return 1 if dead else 0
 
 

@@ -2,7 +2,7 @@
 
 Streams have few time values, one of them longer than a batch. Every event at or after a time is
 altered but one, which is asked for at that time itself: its embeddings, and those of all events
-before it, must not move.
+before it, must not move. Of snapshots all from one on are altered.
 """
 
 from __future__ import annotations
@@ -12,29 +12,35 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import dgc_tiny
 import pytest
 import torch
+from interactions_tiny import tiny_task as interactions_of
+from stream_tiny import tiny_task
+from test_interaction_witness import OPENED as INTERACTION_SYSTEMS
+from test_stream_witness import OPENED as STREAM_SYSTEMS
+from tiny_data import TinySequence, serve, tiny_sequence, tiny_workload
 from torch import Tensor
 
-from dgbench.datasets import EventStream
+from dgbench.datasets import EventStream, SnapshotSequence
+from dgbench.models import FRAME_MODELS, SEQUENCE_MODELS, TIMELINE_MODELS
 from dgbench.models.ctdg import STREAM_MODELS
+from dgbench.systems.base import find_system, timeline
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
-from dgbench.systems.base.interactions import (
-    InteractionData,
-    InteractionWorkload,
-    interaction_data,
-)
-from dgbench.systems.base.plain_stream import PlainStream
-from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, stream_data
-from dgbench.systems.dygnn import DygnnSystem
-from dgbench.systems.gnnflow import GnnflowSystem
-from dgbench.systems.jodie import JodieSystem
-from dgbench.systems.tgcn.system import TgcnSystem
-from dgbench.systems.tgl import TglSystem
+from dgbench.systems.base.interactions import interaction_data
+from dgbench.systems.base.plain_sequences import PlainSequences
+from dgbench.systems.base.stream import StreamData, StreamWorkload, stream_data
+from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
+from dgbench.systems.dgc import DgcSystem
+from dgbench.systems.dgc import system as dgc_system
+from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.settings_run import ChunkRankSettings
+from dgbench.systems.esdg import EsdgSystem, EsdgTrainer
 
 VERTICES, EVENTS, BATCH = 9, 90, 8
 ASKED = (13, 44, 61)
 """Events asked for: early, inside of the long time value, and behind it."""
+Open = Callable[[Any, Any], Any]
 
 
 def events(seed: int) -> EventStream:
@@ -56,46 +62,23 @@ def altered(stream: EventStream, asked: int) -> tuple[EventStream, Tensor]:
     return replace(stream, src=src, dst=dst), other
 
 
+def up_to(stream: EventStream, asked: int) -> Tensor:
+    """Events before an asked one's time, and itself."""
+    kept = stream.t < stream.t[asked]
+    kept[asked] = True
+    return kept
+
+
 # --- streams: sampled neighbourhoods and TGN's memory ---------------------------------------------
 
 
-def reference(task: StreamWorkload, data: StreamData) -> StreamTrainer:
-    return StreamTrainer(task, data, PlainStream(task, data), dtype=torch.float64)
+def stream_task(model: str, **fields: Any) -> StreamWorkload:
+    shape = {"batch": BATCH, "lr": 0.1, "fanouts": (4,) if model == "tgn" else (4, 3)}
+    shape |= {"window": 6.0} if model == "dysat" else {}
+    return tiny_task(model, **(shape | fields))
 
 
-def of_system(kind: Callable[[], Any]) -> Callable[[StreamWorkload, StreamData], StreamTrainer]:
-    return lambda task, data: kind().open(task, data=data, dtype=torch.float64)
-
-
-STREAM_SYSTEMS = {
-    "reference": reference,
-    "gnnflow": of_system(GnnflowSystem),
-    "tgl": of_system(TglSystem),
-}
-
-
-def stream_task(model: str, sampling: str = "recent", **fields: Any) -> StreamWorkload:
-    small = {"node_dim": 3, "edge_dim": 2, "hidden_dim": 4, "time_dim": 4, "memory_dim": 4}
-    small |= {"batch": BATCH, "fanouts": (4,) if model == "tgn" else (4, 3), "lr": 0.1}
-    if model == "dysat":
-        small |= {"window": 6.0, "snapshots": 2}
-    return StreamWorkload(dataset="tiny", model=model, sampling=sampling, **(small | fields))  # type: ignore[arg-type]
-
-
-def embeddings(trainer: StreamTrainer, first: int) -> Tensor:
-    """[E - first, 3, H] of the roots of events, memories moving on from the beginning."""
-    seen: list[Tensor] = []
-
-    def note(_: Any, given: tuple[Tensor]) -> None:
-        seen.append(given[0].view(3, -1, given[0].shape[1]).transpose(0, 1))
-
-    hook = trainer.model.head.register_forward_pre_hook(note)
-    trainer.evaluate_range(first, len(trainer.data.events), remember=True)
-    hook.remove()
-    return torch.cat(seen)
-
-
-def changes(kind: str, data: StreamData, asked: int) -> StreamData:
+def changed(kind: str, data: StreamData, asked: int) -> StreamData:
     """The data with the events at or after one's time changed, but itself."""
     stream, other = altered(data.events, asked)
     if kind == "endpoints":
@@ -107,109 +90,67 @@ def changes(kind: str, data: StreamData, asked: int) -> StreamData:
 
 
 @cache
-def asked_data(task: StreamWorkload, asked: int, train: bool) -> tuple[StreamData, int]:
-    """Unchanged data of an asked event, and where predictions begin."""
-    data = stream_data(events(asked), task)
-    return data, int((data.events.t < data.events.t[asked]).sum()) if train else 0
+def of_asked(task: StreamWorkload, asked: int) -> StreamData:
+    return stream_data(events(asked), task)
+
+
+def embedded(build: Open, task: StreamWorkload, data: StreamData, train: int) -> Tensor:
+    """[E - train, 3, H] of the roots of events after those trained on, memories moving on."""
+    trainer, seen = build(task, data), list[Tensor]()
+    trainer.prepare()
+    if train:
+        trainer.train(0, train)
+
+    def note(_: Any, given: tuple[Tensor]) -> None:
+        seen.append(given[0].view(3, -1, given[0].shape[1]).transpose(0, 1))
+
+    trainer.model.head.register_forward_pre_hook(note)
+    trainer.evaluate_range(train, len(data.events), remember=True)
+    return torch.cat(seen)
 
 
 @cache
-def unchanged(build: Any, task: StreamWorkload, asked: int, train: bool) -> Tensor:
-    """Embeddings of the unchanged data, which every kind of change is compared with."""
-    return predicted(build, task, *asked_data(task, asked, train), train)
+def unchanged(build: Open, task: StreamWorkload, asked: int, train: int) -> Tensor:
+    return embedded(build, task, of_asked(task, asked), train)
 
 
-def predicted(
-    build: Any, task: StreamWorkload, data: StreamData, first: int, train: bool
-) -> Tensor:
-    trainer = build(task, data)
-    trainer.prepare()
-    if train:
-        trainer.train(0, first)
-    return embeddings(trainer, first)
-
-
-def moved(build: Any, task: StreamWorkload, kind: str, train: bool) -> Iterator[float]:
+def moved(build: Open, task: StreamWorkload, kind: str, train: bool = False) -> Iterator[float]:
     """For each asked event how far embeddings up to it move, once other events are changed."""
     for asked in ASKED:
-        data, first = asked_data(task, asked, train)
-        changed = changes(kind, data, asked)
-        results = [
-            unchanged(build, task, asked, train), predicted(build, task, changed, first, train)
-        ]  # fmt: skip
-        kept = data.events.t < data.events.t[asked]
-        kept[asked] = True
-        kept = kept[first : results[1].shape[0] + first]
-        one, other = (result[: kept.numel()][kept] for result in results)
-        yield float((one - other).abs().max())
+        data = of_asked(task, asked)
+        first = int((data.events.t < data.events.t[asked]).sum()) if train else 0
+        other = embedded(build, task, changed(kind, data, asked), first)
+        one = unchanged(build, task, asked, first)[: len(other)]
+        kept = up_to(data.events, asked)[first : len(other) + first]
+        yield float((one - other)[kept].abs().max())
 
 
-@pytest.mark.parametrize("kind", ["endpoints", "features", "dropped"])
+@pytest.mark.parametrize("kind", ["endpoints", "features", "dropped", "trained"])
 @pytest.mark.parametrize("model", STREAM_MODELS)
 @pytest.mark.parametrize("system", STREAM_SYSTEMS)
 def test_streams(system, model, kind) -> None:
-    if kind == "dropped":  # uniform draws go by a root's place in its batch; many take all there is
-        task = stream_task(model, fanouts=(200,) if model == "tgn" else (200, 200))
-    else:
-        task = stream_task(model, "recent" if model == "tgn" else "uniform")
-    assert max(moved(STREAM_SYSTEMS[system], task, kind, train=False)) < 1e-9
-
-
-@pytest.mark.parametrize("model", STREAM_MODELS)
-@pytest.mark.parametrize("system", STREAM_SYSTEMS)
-def test_streams_after_training_on_what_came_before(system, model) -> None:
-    task = stream_task(model, "recent" if model == "tgn" else "uniform")
-    assert max(moved(STREAM_SYSTEMS[system], task, "endpoints", train=True)) < 1e-9
+    """As they are, and after training on what came before."""
+    fields: dict[str, Any] = {}
+    if kind == "dropped":  # all there is: draws go by a root's place in its batch
+        fields = {"fanouts": (200,) if model == "tgn" else (200, 200), "sampling": "recent"}
+    task = stream_task(model, **fields)
+    change = "endpoints" if kind == "trained" else kind
+    assert max(moved(STREAM_SYSTEMS[system], task, change, kind == "trained")) < 1e-9
 
 
 @pytest.mark.parametrize("system", STREAM_SYSTEMS)
-@pytest.mark.parametrize("kind", ["endpoints", "features"])
-def test_batches_of_equal_size_leak_events_of_the_same_time(system, kind) -> None:
-    """Purpose of the switch, and proof that these tests would detect a leak."""
-    task = stream_task("tgn", strict_time=False)
-    assert any(x > 1e-4 for x in moved(STREAM_SYSTEMS[system], task, kind, train=False))
-
-
-@pytest.mark.parametrize("system", STREAM_SYSTEMS)
-def test_closed_windows_leak_too(system) -> None:
-    task = stream_task("tgat", closed=True)
-    assert any(x > 1e-4 for x in moved(STREAM_SYSTEMS[system], task, "endpoints", train=False))
+@pytest.mark.parametrize(
+    ("kind", "model", "fields"),
+    [("endpoints", "tgn", {"strict_time": False}), ("features", "tgn", {"strict_time": False}),
+     ("endpoints", "tgat", {"closed": True})],
+)  # fmt: skip
+def test_switches_that_leak_events_of_the_same_time_do(system, kind, model, fields) -> None:
+    """Purpose of the switches, and proof that these tests would detect a leak."""
+    task = stream_task(model, sampling="recent", **fields)
+    assert any(x > 1e-4 for x in moved(STREAM_SYSTEMS[system], task, kind))
 
 
 # --- interactions: a state of every vertex --------------------------------------------------------
-
-Open = Callable[[InteractionWorkload, InteractionData], InteractionTrainer]
-
-
-def base(order: str) -> Open:
-    return lambda task, data: InteractionTrainer(task, data, dtype=torch.float64, order=order)  # type: ignore[arg-type]
-
-
-def baseline(kind: Callable[[], Any], **switches: bool) -> Open:
-    return lambda task, data: kind().open(task, data=data, dtype=torch.float64, switches=switches)
-
-
-def tgcn(**options: Any) -> Open:
-    off = {"sampling": False} | options.pop("switches", {})
-    return lambda task, data: TgcnSystem().open(
-        task, data=data, dtype=torch.float64, switches=off, **options
-    )
-
-
-INTERACTION_SYSTEMS: dict[str, tuple[str, Open]] = {
-    **{f"reference {order}": ("dygnn", base(order)) for order in
-       ("t-batches", "events", "intervals")},
-    "jodie": ("jodie", baseline(JodieSystem)),
-    "jodie unpadded": ("jodie", baseline(JodieSystem, padding=False)),
-    "jodie sequential": ("jodie", baseline(JodieSystem, sequential=True)),
-    "dygnn": ("dygnn", baseline(DygnnSystem)),
-    "dygnn unpadded": ("dygnn", baseline(DygnnSystem, padding=False)),
-    "tgcn": ("dygnn", tgcn()),
-    "tgcn devices": ("dygnn", tgcn(devices=2)),
-    "tgcn streamed": ("dygnn", tgcn(parts=2, resident=False)),
-    "tgcn unpartitioned": ("dygnn", tgcn(switches={"partition": False})),
-    "tgcn t-batches": ("dygnn", tgcn(scoring="t-batches")),
-}  # fmt: skip
 
 
 def scores(trainer: InteractionTrainer) -> Tensor:
@@ -227,42 +168,126 @@ def scores(trainer: InteractionTrainer) -> Tensor:
     return found
 
 
-def score_moves(build: Open, task: InteractionWorkload) -> Iterator[float]:
-    """For each asked event how far scores up to it move, once other events are changed."""
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("system", "model"),
+    [*((system, "dygnn") for system in INTERACTION_SYSTEMS), ("padded", "jodie"),
+     ("padded events", "jodie")],
+)  # fmt: skip
+def test_interactions(system, model, strict) -> None:
+    """The order of the file leaks events of the same time: these tests would detect a leak."""
+    build = INTERACTION_SYSTEMS[system]
+    task = interactions_of(model=model, batch=BATCH, intervals=9, share=1.0, strict_time=strict)
+    moves = []
     for asked in ASKED:
         data = interaction_data(events(asked), task)
-        stream, _ = altered(data.events, asked)
-        one, other = (scores(build(task, given)) for given in (data, replace(data, events=stream)))
-        kept = data.events.t < data.events.t[asked]
-        kept[asked] = True
+        other = replace(data, events=altered(data.events, asked)[0])
+        one, two = (scores(build(task, given)) for given in (data, other))
         assert not one.isnan().any()
-        yield float((one - other)[kept].abs().max())
+        moves.append(float((one - two)[up_to(data.events, asked)].abs().max()))
+    assert max(moves) < 1e-9 if strict else any(move > 1e-4 for move in moves)
 
 
-def interaction_task(model: str, **fields: Any) -> InteractionWorkload:
-    small = {"hidden_dim": 5, "batch": BATCH, "intervals": 9, "share": 1.0}
-    return InteractionWorkload(dataset="tiny", model=model, **(small | fields))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("system", INTERACTION_SYSTEMS)
-def test_interactions(system) -> None:
-    model, build = INTERACTION_SYSTEMS[system]
-    assert max(score_moves(build, interaction_task(model))) < 1e-9
-
-
-@pytest.mark.parametrize("system", INTERACTION_SYSTEMS)
-def test_the_order_of_the_file_leaks_events_of_the_same_time(system) -> None:
-    """Purpose of the switch, and proof that these tests would detect a leak."""
-    model, build = INTERACTION_SYSTEMS[system]
-    moves = score_moves(build, interaction_task(model, strict_time=False))
-    assert any(x > 1e-4 for x in moves)
-
-
-@pytest.mark.parametrize("aggregate", ["mean", "last"])
 @pytest.mark.parametrize("model", ["dygnn", "jodie"])
-def test_the_unit_of_ages_is_that_of_the_training_part(model, aggregate) -> None:
-    task = interaction_task(model, aggregate=aggregate)
-    stream = events(3)
+def test_the_unit_of_ages_is_that_of_the_training_part(model) -> None:
+    task, stream = interactions_of(model=model, batch=BATCH), events(3)
     data = interaction_data(stream, task)
     later = stream.t + 1000.0 * (torch.arange(EVENTS) >= data.train_end)
     assert interaction_data(replace(stream, t=later), task).unit == data.unit
+
+
+# --- snapshots ------------------------------------------------------------------------------------
+
+FIRST = 6
+"""First snapshot that is altered."""
+SMALL = ChunkRankSettings(chunks=ChunkSettings(per_worker=3, workload="edges"))
+LAYOUTS = {
+    "plain": None,
+    "one block": {"nb": 1},
+    "blocks": {"nb": 4},
+    "blocks, arena": {"nb": 4, "switches": {"arena": True}},
+    "the paper's": {"nb": 3, "switches": {"lean": False, "interleave": False, "fallback": False}},
+}
+
+
+def both(data: Any) -> tuple[Any, Any]:
+    """A sequence, and one with other snapshots from `FIRST` on."""
+    other = tiny_sequence(data.num_nodes, len(data), 40, data.features.shape[2], seed=5)
+    features, targets = data.features.clone(), data.targets.clone()
+    features[FIRST:], targets[FIRST:] = other.features[FIRST:], other.targets[FIRST:]
+    topology = [*list(data.topology)[:FIRST], *other.topology[FIRST:]]
+    if isinstance(data, TinySequence):
+        return data, TinySequence(topology, features, targets, data.num_nodes)
+    return data, SnapshotSequence(topology, features, targets, data.num_nodes, data.origin)
+
+
+@pytest.mark.parametrize("model", FRAME_MODELS)
+@pytest.mark.parametrize("system", ["reference", "pygt", "pygt-a", "pygt-r", "pygt-g", "pipad"])
+def test_frames(monkeypatch, system, model) -> None:
+    """Frames share work with later ones (overlap, reuse, partitions), and nothing else."""
+    task, found = tiny_workload(model=model), []
+    for given in both(tiny_sequence(snapshots=11)):
+        serve(monkeypatch, given)
+        trainer = find_system(system).open(task, device="cpu")
+        trainer.prepare()
+        found.append([trainer.evaluate(frame) for frame in range(trainer.num_frames)])
+        trainer.close()
+    before = FIRST - task.frame + 1
+    for one, other in zip(*(outputs[:before] for outputs in found), strict=True):
+        assert (one - other).abs().max() < 1e-6
+    assert not torch.allclose(found[0][-1], found[1][-1])
+
+
+@pytest.mark.parametrize("model", TIMELINE_MODELS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_timelines(layout, model) -> None:
+    task = TimelineWorkload(dataset="tiny", model=model, task="link", window=3)
+    options = LAYOUTS[layout]
+    found = []
+    for given in both(tiny_sequence(snapshots=11, features=task.feature_dim)):
+        if options is None:
+            trainer: Any = PlainTimeline(task, given)
+        else:
+            switches = EsdgSystem().switches(options.get("switches"))
+            trainer = EsdgTrainer(task, given, switches, nb=options["nb"])
+        found.append([out.detach() for out in trainer.outputs()])
+    pairs = list(zip(*found, strict=True))
+    assert all((a - b).abs().max() < 1e-6 for a, b in pairs[:FIRST])
+    assert any(not torch.allclose(a, b) for a, b in pairs[FIRST:])
+
+
+@pytest.mark.parametrize("smoothing", timeline.SMOOTHINGS)
+def test_smoothing_looks_back_only(smoothing) -> None:
+    task = TimelineWorkload(dataset="tiny", model="cd_gcn", smoothing=smoothing, edge_life=3)
+    tiny = tiny_sequence(snapshots=11)
+    data = SnapshotSequence(tiny.topology, tiny.features, tiny.targets, 12, tiny.origin)
+    one, other = (timeline.smooth(given, task) for given in both(data))
+    for a, b in zip(one.topology[:FIRST], other.topology[:FIRST], strict=True):
+        for x, y in ((a.indptr, b.indptr), (a.indices, b.indices), (a.values, b.values)):
+            assert (x is None and y is None) or torch.equal(x, y)
+
+
+@pytest.mark.parametrize(
+    ("model", "workers", "causal"),
+    [*((model, workers, True) for model in SEQUENCE_MODELS for workers in (0, 1, 4)),
+     ("dysat", 0, False), ("dysat", 4, False)],
+)  # fmt: skip
+def test_vertex_steps(monkeypatch, model, workers, causal) -> None:
+    """A vertex-step exists where a later edge of its vertex does; what it holds is of the past.
+
+    DySAT's attention to all steps sees later ones: these tests would detect a leak.
+    """
+    task, found = dgc_tiny.tiny_workload(model, causal=causal), []
+    for given in both(dgc_tiny.random_sequence(12, 11, 30, seed=2)):
+        if workers:
+            monkeypatch.setattr(dgc_system, "load_sequences", lambda _, given=given: given)
+            trainer: Any = DgcSystem().open(task, settings=SMALL, workers=workers)
+        else:
+            trainer = PlainSequences(task, given)
+        outputs, graph = trainer.evaluate(), trainer.graph
+        keys = zip(graph.entity.tolist(), graph.step.tolist(), strict=True)
+        found.append({key: row for key, row in zip(keys, outputs, strict=True) if key[1] < FIRST})
+    common = found[0].keys() & found[1].keys()
+    assert len(common) > 20
+    move = max(float((found[0][key] - found[1][key]).abs().max()) for key in common)
+    assert move < 1e-6 if causal else move > 1e-4

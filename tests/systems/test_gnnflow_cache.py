@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgbench.runtime.errors import DataError, InvalidInputError, UnknownKeyError
-from dgbench.runtime.meter import Meter
 from dgbench.systems.gnnflow.cache import FeatureCache, FeatureTable, read_state
 from dgbench.systems.gnnflow.static_cache import Visits, by_degree, presampled
 
@@ -72,7 +71,7 @@ def test_contents_are_their_rows_after_any_sequence(steps, policy, capacity, loc
     assert counts.evicted <= counts.admitted
 
 
-def test_each_miss_is_asked_for_once() -> None:
+def test_each_miss_is_asked_for_once_and_a_source_that_fails_changes_nothing() -> None:
     source = Elsewhere(table())
     cache = FeatureCache(source, 4, admission=1.0)
     cache.fetch(torch.tensor([5, 6, 5, 5]))
@@ -81,8 +80,6 @@ def test_each_miss_is_asked_for_once() -> None:
     assert (cache.counts.unique, cache.counts.unique_hits) == (5, 2)
     assert cache.meter.counters["cache_bytes_missed"] == 3 * 5 * 4
 
-
-def test_a_source_that_fails_changes_nothing() -> None:
     class Broken(Elsewhere):
         def gather(self, ids, out=None):
             raise OSError("gone")
@@ -97,17 +94,6 @@ def test_a_source_that_fails_changes_nothing() -> None:
     assert cache.contents().tolist() == [6, 5]
 
 
-def test_a_source_that_grows() -> None:
-    source = Elsewhere(table(10))
-    cache = FeatureCache(source, 4, admission=1.0)
-    cache.fetch(torch.tensor([9]))
-    grown = table(100)
-    source._rows, source.num_rows = grown, 100
-    ids = torch.tensor([99, 9])
-    assert torch.equal(cache.fetch(ids), grown[ids])
-    assert cache.hits == 1
-
-
 def test_admission_bounds_what_one_batch_replaces() -> None:
     cache = FeatureCache(FeatureTable(table()), 10, admission=0.2)
     for first in range(0, 30, 5):
@@ -115,23 +101,6 @@ def test_admission_bounds_what_one_batch_replaces() -> None:
         cache.fetch(torch.arange(first, first + 5))
         assert len(set(cache.contents().tolist()) - before) == 2
     assert FeatureCache(FeatureTable(table()), 3, admission=0.01)._slots.capacity == 3
-
-
-def test_restoration_repeats_an_epoch() -> None:
-    """From the same start the same batches give the same hits and the same end."""
-    batches = [torch.randint(0, 40, (12,)) for _ in range(8)]
-    cache = FeatureCache(FeatureTable(table()), 9)
-    cache.fetch(torch.arange(15))
-    start, ends, rates = cache.snapshot(), [], []
-    for _ in range(3):
-        cache.restore(start)
-        cache.reset_counts()
-        for ids in batches:
-            cache.fetch(ids)
-        ends.append(cache.contents().tolist())
-        rates.append(cache.counts)
-    assert ends[0] == ends[1] == ends[2]
-    assert rates[0] == rates[1] == rates[2]
 
 
 @pytest.mark.parametrize("policy", ["lru", "lfu", "fifo"])
@@ -151,53 +120,31 @@ def test_a_saved_cache_goes_on_as_if_nothing_had_been(tmp_path, policy: str) -> 
     assert [p.name for p in tmp_path.iterdir()] == ["kept.npz"]
 
 
-def test_files_and_states_that_do_not_fit(tmp_path) -> None:
-    with pytest.raises(DataError, match="not a saved cache"):
-        read_state(tmp_path / "none.npz")
+def test_bad_input_is_named(tmp_path) -> None:
     cut = tmp_path / "cut.npz"
     FeatureCache(FeatureTable(table()), 3).save(cut)
     cut.write_bytes(cut.read_bytes()[:40])
-    with pytest.raises(DataError, match="not a saved cache"):
-        read_state(cut)
+    for path in (tmp_path / "none.npz", cut):
+        with pytest.raises(DataError):
+            read_state(path)
     wide = FeatureCache(FeatureTable(table(40, 6)), 9, admission=1.0)
     wide.fetch(torch.arange(9))
-    cache = FeatureCache(FeatureTable(table()), 9)
-    with pytest.raises(InvalidInputError, match="rows"):
-        cache.restore(wide.snapshot())
-    with pytest.raises(InvalidInputError, match="slots"):
-        FeatureCache(FeatureTable(table(40, 6)), 8).restore(wide.snapshot())
-    with pytest.raises(InvalidInputError, match="places"):
-        cache.fill(torch.tensor([1, 2, 1]))
-    with pytest.raises(InvalidInputError, match="0 <= x < 40"):
-        cache.fill(torch.tensor([40]))
-    assert cache.contents().numel() == 0
-
-
-@pytest.mark.parametrize("admission", [0.0, 1.5, -1.0])
-def test_refuses_an_admission_out_of_range(admission: float) -> None:
-    with pytest.raises(InvalidInputError, match="admission"):
-        FeatureCache(FeatureTable(table()), 3, admission=admission)
-
-
-def test_refuses_an_unknown_policy() -> None:
-    with pytest.raises(UnknownKeyError, match="policy"):
+    cache, visits = FeatureCache(FeatureTable(table()), 9), Visits(4)
+    for name, call in (
+        ("rows", lambda: cache.restore(wide.snapshot())),
+        ("slots", lambda: FeatureCache(FeatureTable(table(40, 6)), 8).restore(wide.snapshot())),
+        ("places", lambda: cache.fill(torch.tensor([1, 2, 1]))),
+        ("x < 40", lambda: cache.fill(torch.tensor([40]))),
+        ("x < 4", lambda: visits.add(torch.tensor([4]))),
+        ("capacity", lambda: visits.top(-1)),
+        *(("admission", lambda x=x: FeatureCache(FeatureTable(table()), 3, admission=x))
+          for x in (0.0, 1.5, -1.0)),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=name):
+            call()
+    with pytest.raises(UnknownKeyError, match="mru"):
         FeatureCache(FeatureTable(table()), 3, policy="mru")
-
-
-def test_empty_batches_and_no_capacity() -> None:
-    cache = FeatureCache(FeatureTable(table()), 0)
-    assert cache.fetch(torch.empty(0, dtype=torch.int64)).shape == (0, 5)
-    assert torch.equal(cache.fetch(torch.tensor([1, 1])), table()[[1, 1]])
-    assert cache.counts.hit_rate == 0.0
-    assert cache.misses == 2
-
-
-def test_parts_are_timed_only_where_asked() -> None:
-    quiet, timed = Meter(), Meter(timing=True)
-    for meter in (quiet, timed):
-        FeatureCache(FeatureTable(table()), 3, meter=meter).fetch(torch.arange(4))
-    assert not quiet.spent
-    assert set(timed.spent) == {"cache_lookup", "cache_source", "cache_gather", "cache_update"}
+    assert cache.contents().numel() == 0
 
 
 def test_static_choices() -> None:
@@ -206,8 +153,3 @@ def test_static_choices() -> None:
     assert presampled(10, batches, 99).tolist() == [1, 2, 3, 9]
     assert presampled(10, [], 3).tolist() == []
     assert by_degree(torch.tensor([0, 5, 7, 5]), 2).tolist() == [2, 1]
-    visits = Visits(4)
-    with pytest.raises(InvalidInputError, match="0 <= x < 4"):
-        visits.add(torch.tensor([4]))
-    with pytest.raises(InvalidInputError, match="capacity"):
-        visits.top(-1)

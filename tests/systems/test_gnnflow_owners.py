@@ -1,4 +1,4 @@
-"""Owner machines of vertices, their balance, and the ranks that serve requests."""
+"""Machines that own vertices or edges, requests between them, and projections to a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dgbench.datasets.events import EventStream
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base.stream import stream_data
+from dgbench.systems.gnnflow.cluster import (
+    PER_MACHINE,
+    ClusterMachine,
+    Iteration,
+    g4dn,
+    project,
+)
+from dgbench.systems.gnnflow.experiments import fig15
+from dgbench.systems.gnnflow.experiments.partition_checks import (
+    asked_by_loop,
+    asked_check,
+    assignment_check,
+)
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, workload
 from dgbench.systems.gnnflow.owners import (
     SCHEDULES,
     AssignedOwners,
@@ -15,45 +31,33 @@ from dgbench.systems.gnnflow.owners import (
     MachineLayout,
     shares,
     variation,
+    variation_of,
 )
-from dgbench.systems.gnnflow.partitioners import PARTITIONERS, adjacency, partition
-
-
-@given(st.integers(1, 9), st.integers(0, 200))
-def test_hash_numbers_each_machines_vertices_without_gaps(machines: int, count: int) -> None:
-    owners, ids = IdentityHash(machines), torch.arange(count)
-    assert torch.equal(owners.of(ids), ids % machines)
-    for one in range(machines):
-        places = owners.local(ids[owners.of(ids) == one])
-        assert places.tolist() == list(range(owners.count(one, count)))
+from dgbench.systems.gnnflow.partitioners import PARTITIONERS, partition
+from dgbench.systems.gnnflow.serving import root_ranks
+from dgbench.systems.gnnflow.vertex_cut import (
+    CUTS,
+    asked_edge_cut,
+    asked_vertex_cut,
+    edge_machines,
+)
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 4), max_size=40))
-def test_table_numbers_each_machines_vertices_without_gaps(machines: int, part: list[int]) -> None:
-    table = torch.tensor([p % machines for p in part], dtype=torch.int64)
-    owners, ids = AssignedOwners(table, machines), torch.arange(len(part))
-    assert torch.equal(owners.of(ids), table)
-    for one in range(machines):
-        places = owners.local(ids[table == one])
-        assert places.tolist() == list(range(owners.count(one, len(part))))
-
-
-def test_owners_refuse_what_is_not_there() -> None:
-    with pytest.raises(InvalidInputError, match="'machines' is 0"):
-        IdentityHash(0)
-    with pytest.raises(InvalidInputError, match="holds machines 0 to 2"):
-        AssignedOwners(torch.tensor([0, 2]), 2)
-    with pytest.raises(InvalidInputError, match="made for 2 vertices, there are 3"):
-        AssignedOwners(torch.tensor([0, 1]), 2).count(0, 3)
-    with pytest.raises(InvalidInputError, match="'per_machine'"):
-        MachineLayout(2, 0)
+def test_vertices_of_each_machine_are_numbered_without_gaps(machines, part) -> None:
+    table, ids = torch.tensor([p % machines for p in part]).long(), torch.arange(len(part))
+    for owners, expected in (
+        (AssignedOwners(table, machines), table), (IdentityHash(machines), ids % machines)
+    ):  # fmt: skip
+        assert torch.equal(owners.of(ids), expected)
+        for one in range(machines):
+            places = owners.local(ids[expected == one])
+            assert places.tolist() == list(range(owners.count(one, len(part))))
 
 
 @settings(max_examples=30)
 @given(st.integers(1, 4), st.integers(1, 4), st.sampled_from(SCHEDULES), st.integers(0, 99))
-def test_servers_are_ranks_of_the_owner_and_own_vertices_stay(
-    machines: int, per: int, schedule: str, seed: int
-) -> None:
+def test_servers_are_ranks_of_the_owner_and_own_vertices_stay(machines, per, schedule, seed):
     layout, owners = MachineLayout(machines, per), IdentityHash(machines)
     ids = torch.randint(0, 1 << 40, (50,), generator=torch.Generator().manual_seed(seed))
     askers = ids % layout.ranks
@@ -69,9 +73,31 @@ def test_servers_are_ranks_of_the_owner_and_own_vertices_stay(
         assert torch.equal(alone, found[mine])
 
 
-def test_servers_refuse_another_schedule() -> None:
-    with pytest.raises(UnknownKeyError, match="statik"):
-        MachineLayout(2).servers(0, torch.zeros(1, dtype=torch.int64), torch.zeros(1), "statik")
+def test_figure_6_a_rank_asks_the_one_with_its_own_local_number() -> None:
+    layout, owners, ids = MachineLayout(2, 2), IdentityHash(2), torch.arange(4)
+    asked = [layout.servers(rank, owners.of(ids), ids).tolist() for rank in range(4)]
+    assert asked == [[0, 2, 0, 2], [1, 3, 1, 3], [0, 2, 0, 2], [1, 3, 1, 3]]
+
+
+def test_bad_input_is_named() -> None:
+    one, ids = torch.zeros(1), torch.zeros(1, dtype=torch.int64)
+    for error, name, call in (
+        (InvalidInputError, "machines", lambda: IdentityHash(0)),
+        (InvalidInputError, "machines", lambda: AssignedOwners(torch.tensor([0, 2]), 2)),
+        (InvalidInputError, "vertices", lambda: AssignedOwners(ids, 2).count(0, 3)),
+        (InvalidInputError, "per_machine", lambda: MachineLayout(2, 0)),
+        (InvalidInputError, "ranks", lambda: g4dn(0)),
+        (InvalidInputError, "speed", lambda: project(ONE, 2, 0.0)),
+        (UnknownKeyError, "clock", lambda: ClusterMachine(32e9, 81e9).speed("clock")),
+        (UnknownKeyError, "statik", lambda: MachineLayout(2).servers(0, ids, one, "statik")),
+        (UnknownKeyError, "metsi", lambda: partition("metsi", 1, one, one, 1)),
+        (UnknownKeyError, "grid", lambda: edge_machines("grid", 1, ids, ids, 2)),
+    ):  # fmt: skip
+        with pytest.raises(error, match=name):
+            call()
+
+
+# --- partitions -----------------------------------------------------------------------------------
 
 
 def test_hash_balance_is_lost_by_ids_in_strides_and_kept_by_a_mixing_hash() -> None:
@@ -84,17 +110,10 @@ def test_hash_balance_is_lost_by_ids_in_strides_and_kept_by_a_mixing_hash() -> N
     mixed, _ = partition("mixed", 4000, src, dst, 2)
     assert shares(mixed, src, dst, undirected=False).record_excess < 0.1
     both = shares(IdentityHash(2), src, dst, undirected=True)
-    assert both.records.tolist() == [2000, 2000]
+    assert (both.records.tolist(), both.vertices.tolist()) == ([2000, 2000], [2000, 1])
     assert both.cut == 1.0
-    assert both.vertices.tolist() == [2000, 1]
-
-
-def test_shares_of_nothing() -> None:
-    nothing = torch.zeros(0, dtype=torch.int64)
-    found = shares(IdentityHash(3), nothing, nothing, undirected=True)
-    assert found.records.tolist() == [0, 0, 0]
-    assert found.record_excess == 0.0
-    assert found.cut == 0.0
+    nothing = shares(IdentityHash(3), src[:0], dst[:0], undirected=True)
+    assert (nothing.records.tolist(), nothing.record_excess, nothing.cut) == ([0, 0, 0], 0.0, 0.0)
 
 
 @pytest.mark.parametrize("by", PARTITIONERS)
@@ -104,11 +123,9 @@ def test_partitioners_assign_everyone(by: str) -> None:
     draw = torch.Generator().manual_seed(3)
     src = torch.randint(0, 90, (600,), generator=draw)
     dst = (src + torch.randint(0, 3, (600,), generator=draw)) % 90
-    owners, seconds = partition(by, 100, src, dst, 4)  # ten vertices without an edge
+    owners, _ = partition(by, 100, src, dst, 4)  # ten vertices without an edge
     part = owners.of(torch.arange(100))
-    assert seconds >= 0
-    assert int(part.min()) >= 0
-    assert int(part.max()) < 4
+    assert 0 <= int(part.min()) <= int(part.max()) < 4
     assert sum(owners.count(m, 100) for m in range(4)) == 100
     if by in ("fennel", "ldg"):
         assert int(torch.bincount(part).max()) <= 28  # 10 % above the mean, and the last one
@@ -118,20 +135,70 @@ def test_partitioners_assign_everyone(by: str) -> None:
     assert int(alone.of(torch.arange(100)).max()) == 0
 
 
-def test_partitioners_refuse_another_name() -> None:
-    with pytest.raises(UnknownKeyError, match="metsi"):
-        partition("metsi", 1, torch.zeros(0), torch.zeros(0), 1)
+# --- requests, against a count of every event -----------------------------------------------------
+
+edges = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=25)
 
 
-def test_adjacency_merges_and_drops_loops() -> None:
-    src, dst = torch.tensor([0, 1, 0, 2]), torch.tensor([1, 0, 1, 2])
-    first, other, weight = adjacency(3, src, dst)
-    assert first.tolist() == [0, 1, 2, 2]
-    assert other.tolist() == [1, 0]
-    assert weight.tolist() == [3, 3]
+@settings(max_examples=60)
+@given(edges, st.integers(1, 3), st.integers(0, 3), st.integers(1, 4))
+def test_requests_are_those_of_a_loop_over_events(pairs, machines, first, fanout) -> None:
+    first = min(first, len(pairs))
+    src, dst = (torch.tensor(column) for column in zip(*pairs, strict=True))
+    asker, owners = torch.arange(len(pairs) - first) % machines, IdentityHash(machines)
+    how = src, dst, first, fanout, asker
+    found = asked_edge_cut(owners, *how)
+    loop = asked_by_loop(owners.of(torch.arange(6)).tolist(), *how, machines, by_edge=False)
+    assert asked_check(found, loop, "").passed
+    assert loop["targets"] == 2 * (len(pairs) - first)
+    for by in CUTS:
+        kept = edge_machines(by, 6, src, dst, machines)
+        assert assignment_check(kept, len(pairs), machines, filled=False).passed
+        found = asked_vertex_cut(kept, machines, *how)
+        loop = asked_by_loop(kept.tolist(), *how, machines, by_edge=True)
+        assert asked_check(found, loop, "").passed
 
 
-def test_variation() -> None:
-    assert variation(torch.tensor([2, 2, 2])) == 0.0
+def test_roots_are_dealt_side_by_side_and_rows_counted_as_a_trainer_asks() -> None:
+    assert root_ranks(5, 2, sides=2).tolist() == [0, 0, 0, 1, 1] * 2
+    assert root_ranks(1, 3).tolist() == [0, 0, 0]
+    assert variation_of([[1.0, 2.0], [3.0, 2.0]]) == pytest.approx(0.25)
+    assert variation_of([[], []]) == variation(torch.zeros(0)) == 0.0
     assert variation(torch.tensor([1, 3])) == pytest.approx(0.5)
-    assert variation(torch.zeros(0)) == 0.0
+    draw = torch.Generator().manual_seed(2)
+    src = torch.randint(0, 60, (4000,), generator=draw)
+    dst = (src * 7 + torch.randint(0, 5, (4000,), generator=draw)) % 60
+    events, graph = EventStream.build(src, dst, range(4000), num_nodes=60), BY_NAME["gdelt"]
+    task = workload(graph, "tgat", "smoke", batch=10, chunks=1, node_dim=2, edge_dim=2)
+    counts = fig15.count_rows(graph, "tgat", stream_data(events, task), batches=2)
+    # 600 events: 1800 roots with up to 10 neighbours, each asked for with all of its neighbours.
+    assert 1800 < counts.asked["node"] <= 1800 * 11 * 11
+    assert counts.missed["node"] <= 60
+    assert counts.missed["edge"] <= counts.asked["edge"] == counts.records
+    assert counts.ends <= 60
+
+
+# --- projections ----------------------------------------------------------------------------------
+
+ONE = Iteration(
+    compute_s=4.0, sample_s=1.2, on_gpu=True, fetched=24e6, read=0.0, written=5e6, gradient=1e6
+)
+
+
+def test_a_step_is_its_parts_and_exchanges_grow_with_machines() -> None:
+    steps = {ranks: project(ONE, ranks, speed=40.0) for ranks in (1, 8, 16, 32)}
+    alone = steps[1]
+    assert (alone.exchange_s, alone.compute_s) == (0, pytest.approx(0.1))
+    assert alone.sample_s == pytest.approx(0.03)
+    assert alone.seconds == pytest.approx(0.13 + alone.fetch_s)
+    exchanges = [step.exchange_s for step in steps.values()]
+    assert exchanges == sorted(exchanges)
+    # Within a machine gradients alone travel, over ports of the GPUs; beyond it memories as well.
+    assert steps[8].exchange_s < 1e-3
+    assert steps[16].exchange_s > 8 * ONE.written / 12.5e9
+    on_cpu = Iteration(4.0, 1.2, False, 24e6, 0.0, 5e6, 1e6)
+    assert project(on_cpu, 1, 40.0).sample_s == pytest.approx(0.1)
+    topology = g4dn(PER_MACHINE + 1)
+    assert [len(topology.routes[0, other]) for other in (1, 8)] == [2, 4]
+    machine = ClusterMachine(bytes_per_s=32e9, flops=81e9)
+    assert [machine.speed(by) for by in ("bandwidth", "arithmetic")] == pytest.approx([10, 100])

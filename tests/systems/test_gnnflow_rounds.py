@@ -50,17 +50,6 @@ def test_rounds_by_count_share_evenly(events, count, initial) -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_bad_rounds_are_refused() -> None:
-    t = torch.arange(10, dtype=torch.float64)
-    for length in (0, -1, float("inf"), float("nan")):
-        with pytest.raises(InvalidInputError, match="length"):
-            rounds_by_time(t, length)
-    for initial in (-0.1, 1.1, float("nan")):
-        with pytest.raises(InvalidInputError, match="initial"):
-            rounds_by_time(t, 1.0, initial=initial)
-    assert rounds_by_time(t[:0], 1.0) == []
-
-
 @given(st.integers(0, 50), st.integers(0, 30), st.sampled_from([0.0, 0.5, 1.0, 7.5]))
 def test_replay_draws_old_events_once_and_in_order(first, events, ratio) -> None:
     replay = Replay(ratio, seed=3)
@@ -70,18 +59,7 @@ def test_replay_draws_old_events_once_and_in_order(first, events, ratio) -> None
     assert torch.equal(old, old.unique())
     assert not old.numel() or set(old.tolist()) <= set(range(first))
     assert torch.equal(old, replay.choose(first, first + events))
-
-
-def test_replay_refuses_what_is_no_ratio() -> None:
-    for ratio in (-1, float("nan"), float("inf"), True):
-        with pytest.raises(InvalidInputError, match="ratio"):
-            Replay(ratio)
-    with pytest.raises(InvalidInputError, match="no range"):
-        Replay(1.0).choose(5, 4)
-
-
-def test_replay_depends_on_seed_and_round() -> None:
-    draws = [Replay(1.0, seed).choose(first, first + 20) for seed in (1, 2) for first in (90, 91)]
+    draws = [Replay(1.0, seed).choose(at, at + 20) for seed in (1, 2) for at in (90, 91)]
     assert len({tuple(one.tolist()) for one in draws}) == 4
 
 
@@ -146,7 +124,7 @@ def test_a_round_inserts_scores_and_trains_from_the_memories_of_its_begin() -> N
     assert not found.counters["scored"]  # scoring is no part of a round's cost
     assert found.retrain_s == found.update_s + found.train_s > 0
     assert [one.round.number for one in stream.play_all()] == [1, 2]
-    with pytest.raises(InvalidInputError, match="all 3 rounds"):
+    with pytest.raises(InvalidInputError, match="rounds"):
         stream.play()
 
 
@@ -161,12 +139,9 @@ def test_training_in_every_second_round_takes_all_events_since() -> None:
     assert ("restore", 0) in trainer.calls  # what round 0 began with, though it was scored since
     remembered = [call[3] for call in trainer.calls if call[0] == "score"]
     assert remembered == [True, False, True]
-
-
-def test_a_model_that_is_never_retrained_is_scored_only() -> None:
     trainer = Recorder()
-    found = Continuous(trainer, ROUNDS, every=None).play_all()
-    assert all(one.ap == 0.75 and one.trained == 0 and not one.losses for one in found)
+    never = Continuous(trainer, ROUNDS, every=None).play_all()
+    assert all((one.ap, one.trained, one.losses) == (0.75, 0, []) for one in never)
     assert "trained" not in trainer.meter.counters
 
 
@@ -182,9 +157,20 @@ def test_replay_comes_before_the_new_events() -> None:
     assert found.ap is None
 
 
-def test_bad_schedules_are_refused() -> None:
-    for options in ({"epochs": 0}, {"epochs": True}, {"every": 0}, {"every": True}):
-        with pytest.raises(InvalidInputError, match="allowed"):
-            Continuous(Recorder(), ROUNDS, **options)
-    with pytest.raises(InvalidInputError, match="no rounds"):
-        Continuous(Recorder(), [])
+def test_bad_input_is_named() -> None:
+    t = torch.arange(10, dtype=torch.float64)
+    nan, inf = float("nan"), float("inf")
+    cases = [("length", lambda x=x: rounds_by_time(t, x)) for x in (0, -1, inf, nan)]
+    cases += [("initial", lambda x=x: rounds_by_time(t, 1.0, initial=x)) for x in (-0.1, 1.1, nan)]
+    cases += [("ratio", lambda x=x: Replay(x)) for x in (-1, nan, inf, True)]
+    cases += [
+        (name, lambda name=name, x=x: Continuous(Recorder(), ROUNDS, **{name: x}))
+        for name in ("epochs", "every")
+        for x in (0, True)
+    ]
+    cases += [("rounds", lambda: Continuous(Recorder(), []))]
+    cases += [("range", lambda: Replay(1.0).choose(5, 4))]
+    for name, call in cases:
+        with pytest.raises(InvalidInputError, match=name):
+            call()
+    assert rounds_by_time(t[:0], 1.0) == []

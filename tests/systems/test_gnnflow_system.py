@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
+from stream_tiny import tiny_stream, tiny_task
 
 from dgbench.datasets import EventStream
-from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Workload
 from dgbench.systems.base.plain_stream import PlainStream
-from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
-from dgbench.systems.gnnflow import GnnflowSystem
+from dgbench.systems.base.stream import (
+    StreamTrainer,
+    StreamWorkload,
+    load_stream,
+    stream_data,
+)
+from dgbench.systems.gnnflow import PAPER, GnnflowSystem
+from dgbench.systems.gnnflow import access as access_module
 from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
+from dgbench.systems.gnnflow.experiments import fig8, round_race
+from dgbench.systems.gnnflow.experiments.settings import (
+    ALL,
+    BY_NAME,
+    GRAPHS,
+    MODEL_OF,
+    PRESETS,
+    workload,
+)
 from dgbench.systems.gnnflow.rounds import Continuous, rounds_by_count
 from dgbench.systems.gnnflow.techniques import TECHNIQUES
+from dgbench.systems.tgl import RebuiltAccess, TglSystem
 
 EXACT = [one.name for one in TECHNIQUES if one.exact]
 SHARES = AccessSettings(tau=4, node_cache=0.4, edge_cache=0.3)
@@ -30,14 +50,7 @@ def events(count: int = 90, vertices: int = 12) -> EventStream:
 
 
 def task(model: str = "tgn", **fields) -> StreamWorkload:
-    small = {
-        "node_dim": 3, "edge_dim": 2, "hidden_dim": 8, "time_dim": 4, "memory_dim": 6, "batch": 8,
-        "fanouts": (3,) if model == "tgn" else (3, 2), "lr": 0.01,
-        "sampling": "recent" if model == "tgn" else "uniform",
-    }  # fmt: skip
-    if model == "dysat":
-        small |= {"window": 5.0, "snapshots": 3}
-    return StreamWorkload(**{"dataset": "tiny", "model": model, **small, **fields})
+    return tiny_task(model, **({"batch": 8} | fields))
 
 
 def losses(trainer, epochs: int = 2) -> list[float]:
@@ -59,24 +72,19 @@ def plain(work: StreamWorkload) -> StreamTrainer:
     return StreamTrainer(work, data, PlainStream(work, data), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("model", ["tgn", "tgat", "dysat", "graphsage", "gat"])
-def test_rounds_give_the_losses_of_the_reference(model) -> None:
-    work = task(model)
-    found = losses(opened(work, dtype=torch.float64))
-    assert found == pytest.approx(losses(plain(work)), rel=1e-9)
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_exact_switches_do_not_change_a_loss(name) -> None:
-    work = task("tgat")
-    assert losses(opened(work, [name])) == losses(opened(work))
-
-
-def test_undirected_or_not_and_everything_off() -> None:
-    for undirected in (False, True):
-        work = task("tgn", undirected=undirected)
-        bare = losses(opened(work, EXACT, dtype=torch.float64))
-        assert bare == pytest.approx(losses(plain(work)), rel=1e-9)
+@pytest.mark.parametrize(
+    ("model", "off", "fields"),
+    [*((model, (), {}) for model in ("tgn", "tgat", "dysat", "graphsage", "gat")),
+     *(("tgat", (name,), {}) for name in EXACT),
+     ("tgn", EXACT, {}), ("tgn", EXACT, {"undirected": False}),
+     ("tgn", (), {"node_dim": 0, "edge_dim": 0})],
+)  # fmt: skip
+def test_any_switch_gives_the_losses_of_the_reference(model, off, fields) -> None:
+    work = task(model, **fields)
+    one = opened(work, off, dtype=torch.float64)
+    assert losses(one) == pytest.approx(losses(plain(work)), rel=1e-9)
+    kinds = {kind for kind in ("node", "edge") if f"{kind}_cache" not in off and not fields}
+    assert set(one.access.caches) == kinds
 
 
 def test_chunk_scheduling_moves_borders_and_can_be_switched_off() -> None:
@@ -111,7 +119,8 @@ def fetch(one: StoreAccess, *ids: int) -> None:
     assert torch.equal(one.edge_features(wanted), one.data.edge_feat[wanted])
 
 
-def test_every_epoch_starts_from_what_the_last_round_left() -> None:
+def test_rounds_and_epochs_begin_with_what_switches_say() -> None:
+    """As the last round left caches; without restoration on from each other; without reuse cold."""
     one = access()
     fetch(one, 1, 2, 3)
     one.begin_round()
@@ -124,9 +133,6 @@ def test_every_epoch_starts_from_what_the_last_round_left() -> None:
         assert contents(one) != kept
     one.begin_round()
     assert contents(one) != kept
-
-
-def test_without_restoration_epochs_go_on_from_each_other() -> None:
     one = access(["restoration"])
     one.begin_round()
     one.begin_epoch()
@@ -134,23 +140,10 @@ def test_without_restoration_epochs_go_on_from_each_other() -> None:
     kept = contents(one)
     one.begin_epoch()
     assert contents(one) == kept
-
-
-def test_without_reuse_a_round_begins_empty() -> None:
     one = access(["reuse"])
     fetch(one, 1, 2, 3)
     one.begin_round()
     assert contents(one) == {"node": set(), "edge": set()}
-
-
-def test_caches_that_are_off_or_have_nothing_to_keep_are_not_there() -> None:
-    assert set(access(["node_cache"]).caches) == {"edge"}
-    assert set(access(["edge_cache"]).caches) == {"node"}
-    work = task("tgn", node_dim=0, edge_dim=0)
-    bare = StoreAccess(work, stream_data(events(), work), SYSTEM.switches(None))
-    assert not bare.caches
-    bare.begin_round()
-    bare.begin_epoch()
 
 
 def test_hits_are_counted() -> None:
@@ -167,56 +160,124 @@ def test_hits_are_counted() -> None:
     assert report["store_bytes"] > 0
 
 
-@pytest.mark.parametrize("off", [(), ("in_place",), ("adaptive_blocks",)])
-def test_the_graph_has_what_was_inserted(off) -> None:
-    one = access(off)
-    for first, last in ((0, 30), (30, 31), (31, 90)):
-        one.insert(first, last)
-        stream = one.data.events
-        assert one.store.num_events == last
-        for vertex in range(stream.num_nodes):
-            ids, eid, t = one.store.neighbours(vertex)
-            mine = [
-                (other, e)
-                for e, (s, d) in enumerate(zip(stream.src[:last], stream.dst[:last], strict=True))
-                for at, other in ((int(s), int(d)), (int(d), int(s)))
-                if at == vertex
-            ]
-            assert list(zip(ids.tolist(), eid.tolist(), strict=True)) == mine
-            assert torch.equal(t, stream.t[eid])
-
-
-def test_events_are_inserted_once_and_in_order() -> None:
+def test_bad_input_is_named() -> None:
     one = access()
     for first, last in ((1, 2), (0, 91), (0, -1)):
-        with pytest.raises(InvalidInputError, match="cannot be inserted"):
+        with pytest.raises(InvalidInputError, match="events"):
             one.insert(first, last)
     one.insert(0, 5)
-    with pytest.raises(InvalidInputError, match="5 of 90 are there"):
+    with pytest.raises(InvalidInputError, match="events"):
         one.insert(0, 5)
-
-
-def test_bad_settings_are_refused() -> None:
     for bad in ({"node_cache": -0.1}, {"edge_cache": 1.1}, {"admission": 0.0}):
         with pytest.raises(InvalidInputError, match=next(iter(bad))):
             access(settings=AccessSettings(**bad))
-    with pytest.raises(UnknownKeyError, match="technique"):
+    with pytest.raises(UnknownKeyError, match="in_plaice"):
         opened(task(), ["in_plaice"])
-
-
-def test_what_it_cannot_train_it_says() -> None:
     other = Workload(dataset="covid19-england", model="tgcn_model")
     assert "streams" in SYSTEM.unsupported(other, "cpu")[0]
     assert SYSTEM.unsupported(task(), "cpu") == []
-    if not torch.cuda.is_available():
-        assert "CUDA" in SYSTEM.unsupported(task(), "cuda")[0]
 
 
-def test_the_interface_of_every_trainer() -> None:
-    trainer = opened(task("tgat"))
-    trainer.prepare()
-    assert trainer.step(0) > 0
-    assert trainer.evaluate(1).shape == (3 * 8, 8)
-    assert set(trainer.gradients(1)) == set(trainer.state())
-    assert {"store_bytes", "node_hit_rate"} <= set(trainer.report())
-    trainer.close()
+@pytest.mark.parametrize("name", [round_race.REBUILT, round_race.BARE, round_race.PUBLISHED])
+def test_the_published_form_has_all_of_the_papers_techniques_and_none_of_ours(
+    name, monkeypatch
+) -> None:
+    graph = BY_NAME["gdelt"]
+    work = workload(graph, "tgn", "smoke", scale=fig8.SMALL)
+    data = load_stream(work)
+    trainer = round_race.open_contender(name, work, data, graph, "cpu")
+    apart = {"replay", *round_race.SWITCHES[name]}  # old events are no part of Figure 8
+    for one in TECHNIQUES:
+        assert trainer.on[one.name] == (not one.ours) or one.name in apart, one.name
+    assert not set(round_race.SWITCHES[name]) & {one.name for one in TECHNIQUES if one.ours}
+    assert trainer.access.store.policy.name == "adaptive"
+    searches = []
+    monkeypatch.setattr(access_module, "sample_hops", lambda *_, **k: searches.append(k["search"]))
+    nothing = torch.zeros(0, dtype=torch.int64)
+    trainer.access.sample(nothing, nothing.double(), draw=0)
+    assert searches == ["linear"]
+    plus = round_race.open_contender(round_race.GNNFLOW, work, data, graph, "cpu")
+    assert plus.access.store.policy.name == "grown"
+    assert plus.on["fences"]
+
+
+def test_settings_are_the_papers() -> None:
+    ledger = {claim.id: claim for claim in load_ledger(PAPER.ledger)}
+    assert set(MODEL_OF) == {"TGN", "TGAT", "DySAT", "GraphSAGE", "GAT"}
+    for graph in GRAPHS:
+        for name, dim in (("node", graph.node_dim), ("edge", graph.edge_dim)):
+            printed = ledger[f"gnnflow-tab5-{name}-dim"].value.get(graph.title)
+            assert dim == (printed if isinstance(printed, int) else 0)
+    for graph, preset in product(ALL, PRESETS):
+        work = workload(graph, "tgn", preset, seed=3).check()
+        assert work.scale == (1.0 if graph.real or preset == "paper" else graph.scale(preset))
+
+
+# --- TGL ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"model": "tgat"}, {"model": "tgn", "undirected": False}, {"model": "dysat"},
+     {"model": "graphsage", "edge_dim": 0}, {"model": "tgat", "closed": True, "window": 20.0}],
+)  # fmt: skip
+def test_tgl_gives_the_losses_of_the_reference(fields: dict) -> None:
+    task = tiny_task(**fields)
+    data = tiny_stream(task, events=120)
+    losses = []
+    for trainer in (
+        TglSystem().open(task, data=data, dtype=torch.float64, threads=2),
+        StreamTrainer(task, data, PlainStream(task, data), dtype=torch.float64),
+    ):
+        trainer.insert(80)
+        first = trainer.train(0, 80, epoch=0)
+        trainer.insert(120)
+        scores = trainer.evaluate_range(80, 120)
+        losses.append([first, trainer.train(80, 120, epoch=1), scores.loss, scores.ap])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+
+
+class Rows:
+    """A cache that counts what it is asked for."""
+
+    def __init__(self, table: torch.Tensor) -> None:
+        self.table, self.asked = table, 0
+
+    def fetch(self, ids: torch.Tensor) -> torch.Tensor:
+        self.asked += ids.numel()
+        return self.table[ids]
+
+
+def test_every_insertion_builds_everything_and_caches_are_asked() -> None:
+    task, meter = tiny_task("tgat"), Meter()
+    data = tiny_stream(task)
+    nodes, edges = Rows(data.node_feat), Rows(data.edge_feat)
+    cached = TglSystem().open(task, data=data, node_cache=nodes, edge_cache=edges, meter=meter)
+    cached.insert(50)
+    assert meter.counters["built_records"] == 100
+    cached.insert(60)
+    assert meter.counters["built_records"] == 100 + 120
+    plain = TglSystem().open(task, data=data)
+    plain.prepare()
+    assert cached.train(0, 60) == plain.train(0, 60)
+    assert min(nodes.asked, edges.asked) > 0
+
+
+def test_bad_input_of_tgl_is_named() -> None:
+    task, one = tiny_task("graphsage", edge_dim=0), torch.zeros(1, dtype=torch.int64)
+    access = RebuiltAccess(task, tiny_stream(task))
+    with pytest.raises(UnsupportedError, match="insert"):
+        access.sample(one, one.double(), draw=0)
+    access.insert(0, 10)
+    for first, last in ((0, 10), (20, 30), (10, 5), (10, 61)):
+        with pytest.raises(InvalidInputError, match="events"):
+            access.insert(first, last)
+    assert access.inserted == 10
+    with pytest.raises(UnsupportedError, match="features"):
+        access.edge_features(one)
+    snapshots = Workload(dataset="covid19-england", model="tgcn_model")
+    with pytest.raises(UnsupportedError, match="StreamWorkload"):
+        TglSystem().open(snapshots)
+    with pytest.raises(UnknownKeyError, match="reuse"):
+        TglSystem().open(task, switches={"reuse": True})
+    assert TglSystem().unsupported(task, "cpu") == []

@@ -1,18 +1,28 @@
-"""Ranks of link prediction and predictors that train nothing, against plain Python."""
+"""Ranks of link prediction, of networks and of predictors that train nothing, against loops."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interactions_tiny import tiny_interactions
+from interactions_tiny import tiny_task as tiny_interaction_task
+from stream_tiny import tiny_events, tiny_stream, tiny_task
 
 from dgbench.datasets import EventStream
+from dgbench.models.ctdg import STREAM_MODELS
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base import get_system
+from dgbench.systems.base.interaction_checks import plain_of, stored
+from dgbench.systems.base.interaction_ranking import InteractionRanker, rank_interactions
+from dgbench.systems.base.interactions import interaction_data
+from dgbench.systems.base.link_baseline_checks import baseline_check
 from dgbench.systems.base.link_baselines import (
     EdgeBank,
     KeyHistory,
@@ -29,7 +39,10 @@ from dgbench.systems.base.link_ranking import (
     staleness,
     time_windows,
 )
+from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.scores import average_precision
+from dgbench.systems.base.stream import StreamTrainer, stream_data
+from dgbench.systems.base.stream_ranking import StreamRanker, rank_stream
 
 streams = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=30
@@ -44,110 +57,45 @@ def stream_of(rows) -> EventStream:
 
 def task_of(rows, share: float, seconds: float | None, count: int | None = None) -> RankingTask:
     events = stream_of(rows)
-    first = min(len(events) - 1, int(share * len(events)))
+    first, last = min(len(events) - 1, int(share * len(events))), len(events)
     windows = (
-        event_windows(events.t, first, len(events), 3)
+        event_windows(events.t, first, last, 3)
         if seconds is None
-        else time_windows(events.t, first, len(events), seconds)
+        else time_windows(events.t, first, last, seconds)
     )
     negatives = None
     if count is not None:
-        negatives = seeded_negatives(events, first, len(events), count=count, seed=5)
+        negatives = seeded_negatives(events, first, last, count=count, seed=5)
     return RankingTask(events, windows, negatives)
 
 
-def past_of(task: RankingTask, number: int) -> list[tuple[int, int, float]]:
-    """Events that a prediction of event `number` may use, by going through all of them."""
-    window = next(w for w, end in enumerate(task.windows.cuts[1:].tolist()) if number < end)
-    opens = float(task.windows.opens[window])
-    events = task.events
-    everything = zip(events.src.tolist(), events.dst.tolist(), events.t.tolist(), strict=True)
-    return [one for one in everything if one[2] < opens]
-
-
-def plain_score(name: str, past, src: int, dst: int, window: float) -> float:
-    """Score of a pair by a dictionary over its past."""
-    pairs = [i for i, (u, v, _) in enumerate(past) if (u, v) == (src, dst)]
-    into = [i for i, (_, v, _) in enumerate(past) if v == dst]
-    if name == "edgebank":
-        return float(bool(pairs))
-    if name == "edgebank_window":
-        return float(any(past[i][2] >= past[-1][2] - window for i in pairs))
-    if name == "local_recency":
-        return float(pairs[-1] if pairs else -1)
-    if name == "global_recency":
-        return float(into[-1] if into else -1)
-    if name == "popularity":
-        return float(len(into))
-    if name == "poptrack":
-        return sum(0.5 ** ((len(past) - 1 - i) / 3400) for i in into)
-    return 2.0 * bool(pairs) + len(into) / max(1, len(past))
-
-
-def candidates_of(task: RankingTask, number: int) -> list[int]:
-    """Destinations that an event is ranked among, its own first."""
-    events, true = task.events, int(task.events.dst[number])
-    if task.negatives is not None:
-        drawn = task.negatives[number - task.first].tolist()
-        return [true, *(one for one in drawn if one >= 0)]
-    together = {
-        int(events.dst[i])
-        for i in range(task.first, task.last)
-        if events.src[i] == events.src[number] and events.t[i] == events.t[number]
-    }
-    return [true, *sorted(set(events.dst.tolist()) - together)]
-
-
-def plain_ranks(task: RankingTask, name: str, window: float) -> list[tuple[float, float, float]]:
-    """(optimistic, pessimistic, mean) rank of every scored event."""
-    found = []
-    for number in range(task.first, task.last):
-        past, src = past_of(task, number), int(task.events.src[number])
-        wanted, *others = (
-            plain_score(name, past, src, dst, window) for dst in candidates_of(task, number)
-        )
-        above = sum(one > wanted for one in others)
-        equal = sum(math.isclose(one, wanted, rel_tol=1e-12) for one in others)
-        found.append((above + 1, above + equal + 1, above + equal / 2 + 1))
-    return found
-
-
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=60)
 @given(
     rows=streams, share=st.floats(0, 0.95), seconds=st.none() | st.sampled_from([0.5, 1.0, 3.0]),
     count=st.none() | st.integers(1, 4),
 )  # fmt: skip
 def test_baselines_rank_as_dictionaries_over_the_past_do(rows, share, seconds, count):
     task = task_of(rows, share, seconds, count)
-    window = recent_span(task.events.t, task.first)
-    for name, baseline in link_baselines(task.events, task.first).items():
-        right = plain_ranks(task, name, window)
-        found = rank_scores(task, baseline)
-        assert found.n == len(right)
-        for value, column in zip(
-            (found.optimistic, found.pessimistic, found.mrr), zip(*right, strict=True), strict=True
-        ):
-            assert value == pytest.approx(sum(1 / r for r in column) / len(column)), name
-        for k in HITS:
-            assert found.hits[k] == pytest.approx(sum(r[2] <= k for r in right) / len(right))
+    baselines = link_baselines(task.events, task.first)
+    assert baseline_check(task, baselines, recent_span(task.events.t, task.first)).passed
+    for baseline in baselines.values():
+        scores = rank_scores(task, baseline)
+        assert scores.n == task.last - task.first
+        assert scores.pessimistic <= scores.mrr <= scores.optimistic <= 1
+        assert list(scores.hits.values()) == sorted(scores.hits.values())
 
 
-@settings(deadline=None, max_examples=30)
-@given(rows=streams, share=st.floats(0, 0.95), later=streams)
-def test_what_happens_in_a_window_changes_none_of_its_scores(rows, share, later):
-    task = task_of(rows, share, 2.0)
-    events = task.events
-    changed = replace(
-        events,
-        src=events.src.clone(),
-        dst=events.dst.clone(),
-    )
-    block = next(iter(task.blocks()))
-    for at, (src, dst, _) in zip(range(block.seen, len(events)), later * 30, strict=False):
-        changed.src[at], changed.dst[at] = src, dst
-    before, after = (link_baselines(one, task.first) for one in (events, changed))
-    for name in before:
-        assert torch.equal(before[name](block), after[name](block)), name
+def test_ranks_are_means_over_events_with_ties_in_the_middle():
+    events = stream_of([(0, 1, 0), (0, 2, 0), (0, 3, 0), (0, 1, 5), (0, 2, 6)])
+    task = RankingTask(events, time_windows(events.t, 3, 5, 1.0))
+    scores = rank_scores(task, lambda one: (one.candidates == 1).double())
+    # The first event ranks 1 of 3; of the second one is above and one is equal.
+    assert scores.mrr == pytest.approx((1 + 1 / 2.5) / 2)
+    assert (scores.optimistic, scores.pessimistic) == (pytest.approx((1 + 1 / 2) / 2),
+                                                       pytest.approx((1 + 1 / 3) / 2))  # fmt: skip
+    assert scores.hits[HITS[0]] == sum(rank <= HITS[0] for rank in (1, 2.5)) / 2
+    decayed = Popularity(events, 2.0)(next(iter(task.blocks())))
+    assert decayed[0].tolist() == pytest.approx([0.5, 0.5**0.5, 1.0])
 
 
 @given(rows=streams, share=st.floats(0, 0.95), seconds=st.sampled_from([0.3, 1.0, 2.5]))
@@ -155,14 +103,13 @@ def test_windows_hold_every_event_once_and_see_none_of_their_own(rows, share, se
     events = stream_of(rows)
     t, first = events.t, min(len(events) - 1, int(share * len(events)))
     for windows in (
-        time_windows(t, first, len(events), seconds),
-        event_windows(t, first, len(events), 2),
-    ):
+        time_windows(t, first, len(events), seconds), event_windows(t, first, len(events), 2)
+    ):  # fmt: skip
         cuts = windows.cuts.tolist()
         assert (cuts[0], cuts[-1]) == (first, len(events))
-        assert all(a < b for a, b in itertools.pairwise(cuts))
-        for begin, end, opens, seen in zip(
-            cuts, cuts[1:], windows.opens.tolist(), windows.seen.tolist(), strict=False
+        assert all(a < b for a, b in pairwise(cuts))
+        for (begin, end), opens, seen in zip(
+            pairwise(cuts), windows.opens.tolist(), windows.seen.tolist(), strict=True
         ):
             assert bool((t[begin:end] >= opens).all())
             assert seen == int((t < opens).sum())
@@ -176,58 +123,24 @@ def test_staleness_counts_earlier_events_only():
     assert (found.events, found.most_events) == (pytest.approx(2 / 3), 2)
     assert (found.seconds, found.most_seconds) == (pytest.approx((1 + 4 + 3) / 3), 4.0)
     nothing = staleness(t, 0, torch.zeros(1, dtype=torch.int64))
-    assert math.isnan(nothing.seconds)
-    assert nothing.events == 0
+    assert (math.isnan(nothing.seconds), nothing.events) == (True, 0)
+    count, place = KeyHistory(torch.zeros(0, dtype=torch.int64)).before(torch.tensor([3]), 0)
+    assert (int(count), int(place)) == (0, -1)
 
 
 def test_negatives_are_seeded_true_of_nobody_and_half_of_the_past():
     events = EventStream.build(
         [0] * 6 + [0, 0, 1], [1, 2, 3, 4, 5, 6, 7, 8, 9], [*range(6), 7, 7, 8], num_nodes=12
     )
-    found = seeded_negatives(events, 6, 9, count=4, seed=1)
-    assert torch.equal(found, seeded_negatives(events, 6, 9, count=4, seed=1))
-    assert not torch.equal(found, seeded_negatives(events, 6, 9, count=4, seed=2))
-    assert torch.equal(found[1:], seeded_negatives(events, 6, 9, count=4, seed=1)[1:])
+    found, again, other = (seeded_negatives(events, 6, 9, count=4, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(found, again)
+    assert not torch.equal(found, other)
     for row in found[:2].tolist():
         assert len(set(row)) == 4 or -1 in row
         assert not {7, 8} & set(row)  # both are true at time 7
         assert len({1, 2, 3, 4, 5, 6} & set(row)) == 2
-    all_others = seeded_negatives(events, 8, 9, count=20, seed=1)[0]
-    assert sorted(all_others[all_others >= 0].tolist()) == [1, 2, 3, 4, 5, 6, 7, 8]
-
-
-def test_bad_input_is_refused():
-    events = stream_of([(0, 1, 0), (1, 2, 1)])
-    windows = time_windows(events.t, 1, 2, 1.0)
-    with pytest.raises(InvalidInputError, match="none to score"):
-        time_windows(events.t, 2, 2, 1.0)
-    with pytest.raises(InvalidInputError, match="seconds"):
-        time_windows(events.t, 0, 2, 0.0)
-    with pytest.raises(InvalidInputError, match="size"):
-        event_windows(events.t, 0, 2, 0)
-    with pytest.raises(InvalidInputError, match="rows"):
-        RankingTask(events, windows, torch.zeros(3, 1, dtype=torch.int64))
-    with pytest.raises(InvalidInputError, match="count"):
-        seeded_negatives(events, 1, 2, count=0, seed=1)
-    with pytest.raises(InvalidInputError, match="not finite"):
-        rank_scores(
-            RankingTask(events, windows), lambda one: torch.full(one.candidates.shape, math.nan)
-        )
-    with pytest.raises(InvalidInputError, match="window"):
-        EdgeBank(events, -1.0)
-    with pytest.raises(InvalidInputError, match="half_life"):
-        Popularity(events, 0.0)
-
-
-def test_a_history_without_events_has_none():
-    count, place = KeyHistory(torch.zeros(0, dtype=torch.int64)).before(torch.tensor([3]), 0)
-    assert (int(count), int(place)) == (0, -1)
-
-
-def test_a_destination_unseen_in_training_is_a_candidate():
-    task = task_of([(0, 1, 0), (0, 1, 1), (0, 3, 2)], 0.7, 1.0)
-    assert task.destinations.tolist() == [1, 3]
-    assert rank_scores(task, EdgeBank(task.events)).mrr == pytest.approx(1 / 2)
+    every = seeded_negatives(events, 8, 9, count=20, seed=1)[0]
+    assert sorted(every[every >= 0].tolist()) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_a_negative_that_is_a_true_edge_is_left_out():
@@ -242,20 +155,17 @@ def test_a_negative_that_is_a_true_edge_is_left_out():
 
     scores = rank_scores(RankingTask(events, windows, drawn), higher_first)
     assert scores.mrr == pytest.approx((1 / 1 + 1 / 2) / 2)
-    whole = rank_scores(RankingTask(events, windows), higher_first)
-    assert whole.mrr == pytest.approx(1.0)
-
-
-def test_where_all_negatives_are_true_the_rank_is_the_first():
+    assert rank_scores(RankingTask(events, windows), higher_first).mrr == pytest.approx(1.0)
     events = stream_of([(0, 1, 0), (0, 2, 1)])
-    windows = time_windows(events.t, 1, 2, 1.0)
-    task = RankingTask(events, windows, torch.tensor([[2, 2]]))
+    task = RankingTask(events, time_windows(events.t, 1, 2, 1.0), torch.tensor([[2, 2]]))
     assert rank_scores(task, lambda one: torch.zeros(one.candidates.shape)).mrr == 1.0
+    unseen = task_of([(0, 1, 0), (0, 1, 1), (0, 3, 2)], 0.7, 1.0)  # in training
+    assert unseen.destinations.tolist() == [1, 3]
+    assert rank_scores(unseen, EdgeBank(unseen.events)).mrr == pytest.approx(1 / 2)
 
 
 def test_only_every_so_many_th_window_is_ranked():
-    rows = [(0, 1 + number % 3, number) for number in range(20)]
-    events = stream_of(rows)
+    events = stream_of([(0, 1 + number % 3, number) for number in range(20)])
     windows = time_windows(events.t, 4, 20, 2.0)
     seen: list[int] = []
 
@@ -265,15 +175,200 @@ def test_only_every_so_many_th_window_is_ranked():
 
     assert rank_scores(RankingTask(events, windows, every=3), scorer).n == 6
     assert seen == [4, 5, 10, 11, 16, 17]
-    with pytest.raises(InvalidInputError, match="every"):
-        RankingTask(events, windows, every=0)
 
 
-def test_scores_of_one_class_alone():
+def test_bad_input_is_named():
+    events = stream_of([(0, 1, 0), (1, 2, 1)])
+    windows, nan = time_windows(events.t, 1, 2, 1.0), torch.tensor([math.nan, 1.0])
     ones, zeros = torch.ones(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
     values = torch.tensor([0.1, 0.5, 0.5])
     assert average_precision(values, ones) == 1.0
     assert math.isnan(average_precision(values, zeros))
     assert average_precision(torch.ones(4), torch.tensor([1, 0, 0, 0])) == 0.25  # one big tie
-    with pytest.raises(InvalidInputError, match="not finite"):
-        average_precision(torch.tensor([math.nan, 1.0]), ones[:2])
+    closed = tiny_task("tgat", closed=True)
+    data = tiny_stream(closed)
+    for name, call in (
+        ("score", lambda: time_windows(events.t, 2, 2, 1.0)),
+        ("seconds", lambda: time_windows(events.t, 0, 2, 0.0)),
+        ("size", lambda: event_windows(events.t, 0, 2, 0)),
+        ("rows", lambda: RankingTask(events, windows, torch.zeros(3, 1, dtype=torch.int64))),
+        ("every", lambda: RankingTask(events, windows, every=0)),
+        ("count", lambda: seeded_negatives(events, 1, 2, count=0, seed=1)),
+        ("finite", lambda: rank_scores(
+            RankingTask(events, windows), lambda one: torch.full(one.candidates.shape, math.nan))),
+        ("finite", lambda: average_precision(nan, ones[:2])),
+        ("window", lambda: EdgeBank(events, -1.0)),
+        ("half_life", lambda: Popularity(events, 0.0)),
+        ("closed", lambda: rank_stream(trained("stream", closed, data), ranking(data.events))),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=name):
+            call()
+
+
+# --- networks -------------------------------------------------------------------------------------
+
+FIRST = 40
+STATEFUL = ("jodie", "dygnn", "tgcn")
+RANKERS = [("stream", model) for model in STREAM_MODELS] + [(name, "") for name in STATEFUL]
+
+
+def ranking(events: EventStream, kind: str = "time") -> RankingTask:
+    end = len(events)
+    if kind == "events":
+        return RankingTask(events, event_windows(events.t, FIRST, end, 7))
+    negatives = seeded_negatives(events, FIRST, end, count=3, seed=1)
+    windows = time_windows(events.t, FIRST, end, 4.0)
+    return RankingTask(events, windows, negatives if kind == "negatives" else None)
+
+
+def trained(family: str, task: Any = None, data: Any = None) -> Any:
+    """A trainer after an epoch of its first events, with no later ones in its graph."""
+    if family == "stream":
+        trainer = StreamTrainer(task, data, PlainStream(task, data), dtype=torch.float64)
+        trainer.insert(FIRST)
+        trainer.train(0, FIRST)
+        return trainer
+    task = tiny_interaction_task(model="jodie" if family == "jodie" else "dygnn", intervals=4)
+    data = interaction_data(tiny_interactions() if data is None else data, task)
+    options = {"scoring": "t-batches"} if family == "tgcn" else {}
+    trainer = get_system(family).open(task, data=data, dtype=torch.float64, **options)
+    trainer.prepare()
+    trainer.reset_state()
+    trainer.train(0, 30)
+    return trainer
+
+
+def opened(family: str, model: str, events: EventStream | None = None) -> Any:
+    """A trained network, on other events if there are any."""
+    if family != "stream":
+        return trained(family, data=events)
+    task = tiny_task(model, sampling="recent")
+    return trained("stream", task, stream_data(tiny_events() if events is None else events, task))
+
+
+def ranker_of(family: str) -> Any:
+    return StreamRanker if family == "stream" else InteractionRanker
+
+
+def collected(family: str, trainer: Any, task: RankingTask) -> dict[int, torch.Tensor]:
+    """Scores of every event's candidates."""
+    if family != "stream":
+        seen_first(trainer, [0, int(task.windows.seen[0])])
+    ranker = ranker_of(family)(trainer, task)
+    return {
+        int(event): row
+        for block in task.blocks()
+        for event, row in zip(block.events, ranker(block), strict=True)
+    }
+
+
+def seen_first(trainer: Any, cuts: list[int]) -> None:
+    """Let a trainer with states see events in parts; what DyGNN pushes depends on the cut."""
+    trainer.reset_state()
+    for begin, end in pairwise(cuts):
+        trainer.evaluate_range(begin, end, remember=True)
+
+
+def pair_scores(family: str, model: str, ranks: RankingTask, block: Any, trainer: Any) -> Any:
+    """Score of a pair by a network that stopped at the block's window."""
+    if family == "stream":
+        fresh = opened(family, model)
+        fresh.insert(block.seen)
+        for begin, end in pairwise(ranks.windows.cuts[: block.window + 1].tolist()):
+            fresh.evaluate_range(begin, end, remember=True)
+
+        def score(src: int, dst: int) -> torch.Tensor:
+            hidden = fresh.embed(torch.tensor([src, dst, dst]), block.opens, draw=0)
+            return fresh.model.head(hidden)[0][0].detach()
+
+        return score
+    seen = dict.fromkeys(ranks.windows.seen[: block.window + 1].tolist())
+    seen_first(trainer, [0, *seen])
+    now = trainer.model.refresh(*trainer.read(torch.arange(trainer.data.events.num_nodes)))
+
+    def score_now(src: int, dst: int) -> torch.Tensor:
+        ends = (now[torch.tensor([one])] for one in (src, dst))
+        return trainer.model.pairs(*ends, block.opens)[0, 0].detach()
+
+    return score_now
+
+
+@pytest.mark.parametrize(("family", "model"), RANKERS)
+@pytest.mark.parametrize("kind", ["time", "events", "negatives"])
+def test_scores_are_those_of_a_network_that_stopped_at_the_window(family, model, kind):
+    trainer = opened(family, model)
+    ranks = ranking(trainer.data.events, kind)
+    found = collected(family, trainer, ranks)
+    assert sorted(found) == list(range(FIRST, len(trainer.data.events)))
+    for block in ranks.blocks():
+        score = pair_scores(family, model, ranks, block, trainer)
+        for row, event in enumerate(block.events.tolist()):
+            for place, vertex in enumerate(block.candidates[row].tolist()):
+                right = score(int(block.src[row]), vertex)
+                torch.testing.assert_close(found[event][place], right)
+
+
+@pytest.mark.parametrize(("family", "model"), RANKERS)
+def test_events_of_a_window_change_none_of_its_scores(family, model):
+    trainer = opened(family, model)
+    events, ranks = trainer.data.events, ranking(trainer.data.events)
+    block = next(iter(ranks.blocks()))
+    other = replace(events, src=events.src.clone(), dst=events.dst.clone())
+    other.src[block.seen :] = (other.src[block.seen :] + 3) % 8
+    other.dst[block.seen :] = (other.dst[block.seen :] + 5) % 8
+    again = opened(family, model, other)
+    again.model.load_state_dict(trainer.model.state_dict())
+    scores = []
+    for one, stream in ((trainer, events), (again, other)):
+        if family != "stream":
+            seen_first(one, [0, block.seen])
+        scores.append(ranker_of(family)(one, replace(ranks, events=stream))(block))
+    assert torch.equal(*scores)
+    before, after = (link_baselines(one, FIRST) for one in (events, other))
+    for name in before:
+        assert torch.equal(before[name](block), after[name](block)), name
+
+
+def test_memories_are_afterwards_as_before():
+    trainer = opened("stream", "tgn")
+    ranks, before = ranking(trainer.data.events), trainer.memory_state().rows
+    found = rank_stream(trainer, ranks)
+    after = trainer.memory_state().rows
+    for name in type(before).__slots__:
+        assert torch.equal(getattr(before, name), getattr(after, name))
+    assert rank_stream(trainer, ranks) == found == rank_scores(ranks, StreamRanker(trainer, ranks))
+
+
+@pytest.mark.parametrize("system", STATEFUL)
+def test_a_pair_has_the_score_of_the_event_that_it_becomes(system):
+    """The score of a pair is the one that training gives to an event at that time."""
+    trainer, last = trained(system), 30
+    seen_first(trainer, [0, last])
+    stream = trainer.data.events
+    ids = torch.tensor([int(stream.src[last]), int(stream.dst[last])])
+    now = trainer.model.refresh(*trainer.read(ids))
+    pair = trainer.model.pairs(now[:1], now[1:], float(stream.t[last]))
+    plain = plain_of(
+        trainer.workload, trainer.data, trainer.state(),
+        stored(trainer, torch.arange(stream.num_nodes)),
+    )  # fmt: skip
+    with torch.no_grad():
+        positive = plain.run(torch.arange(last, last + 1))[1][0, 0]
+    torch.testing.assert_close(pair[0, 0].detach(), positive.to(pair))
+
+
+@pytest.mark.parametrize("taken", [0, 17, FIRST])
+@pytest.mark.parametrize("system", STATEFUL)
+def test_a_ranking_goes_on_from_the_events_that_a_state_holds(system, taken):
+    trainer = trained(system)
+    task = ranking(trainer.data.events)
+    found = rank_interactions(trainer, task)
+    assert rank_interactions(trainer, task) == found  # whatever the state was before
+    seen_first(trainer, [0, taken, FIRST])
+    expected = rank_scores(task, InteractionRanker(trainer, task))
+    seen_first(trainer, [0, taken])
+    kept = trainer.memory_state()
+    trainer.train(taken, FIRST)  # other rows, which the copy takes back
+    trainer.restore_memory(kept)
+    trainer.model.load_state_dict(trained(system).model.state_dict())
+    assert rank_interactions(trainer, task, taken=taken).mrr == expected.mrr

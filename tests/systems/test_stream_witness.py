@@ -18,12 +18,15 @@ from typing import Any
 import pytest
 import torch
 from stream_faults import DRAW_FAULTS, FAULTS, LAST
+from stream_tiny import tiny_task
 from torch import Tensor
 
 from dgbench.datasets import EventStream, Origin
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.models.ctdg import STREAM_MODELS, MemoryRows
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
+from dgbench.systems.base.stream_recount import recount_batches, recount_training
 from dgbench.systems.gnnflow.system import GnnflowSystem
 from dgbench.systems.tgl.system import TglSystem
 from tests.witness.compared import disagreements
@@ -60,38 +63,29 @@ def events_of(kind: str) -> EventStream:
 
 def task_of(model: str = "tgn", **fields: Any) -> StreamWorkload:
     """A workload of tiny widths that moves the borders of its batches by epoch."""
-    shape: dict[str, Any] = {"fanouts": (3,), "chunks": 2}
-    if model != "tgn":
-        shape = {"fanouts": (3, 2)}
-    if model == "dysat":
-        shape |= {"window": 8.0, "snapshots": 2}
-    sizes = {"node_dim": 3, "edge_dim": 2, "hidden_dim": 4, "time_dim": 3, "memory_dim": 4}
-    return StreamWorkload(
-        **{"dataset": "tiny", "model": model, "batch": 10, "lr": 1e-2, **sizes, **shape, **fields}
-    )
+    shape: dict[str, Any] = {"sampling": "recent"}
+    shape |= {"chunks": 2} if model == "tgn" else {}
+    shape |= {"window": 8.0} if model == "dysat" else {}
+    return tiny_task(model, **{**shape, **fields})
 
 
-class WatchedAccess:
-    """A `GraphAccess` that keeps what each call of `sample` was asked and answered."""
+def watch(access: Any) -> list[SampleCall]:
+    """Calls of a `GraphAccess`'s `sample` from now on, with what it is asked and answers."""
+    calls, was = list[SampleCall](), access.sample
 
-    def __init__(self, access: Any) -> None:
-        self.access, self.calls = access, list[SampleCall]()
+    def listed(hop: Any) -> Any:
+        columns = hop.neighbours.tolist(), hop.eids.tolist(), hop.edge_times.tolist()
+        edges = list(zip(*columns, strict=True))
+        return [edges[a:b] for a, b in pairwise(hop.offsets.tolist())]
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.access, name)
-
-    def sample(self, nodes: Tensor, times: Tensor, **how: Any) -> Any:
-        """As of the access."""
-        found = self.access.sample(nodes, times, **how)
-        hops = []
-        for snapshot in found:
-            hops.append([])
-            for hop in snapshot:
-                columns = hop.neighbours.tolist(), hop.eids.tolist(), hop.edge_times.tolist()
-                edges = list(zip(*columns, strict=True))
-                hops[-1].append([edges[a:b] for a, b in pairwise(hop.offsets.tolist())])
-        self.calls.append(SampleCall(nodes.tolist(), times.tolist(), hops))
+    def sample(nodes: Tensor, times: Tensor, **how: Any) -> Any:
+        found = was(nodes, times, **how)
+        hops = [[listed(hop) for hop in snapshot] for snapshot in found]
+        calls.append(SampleCall(nodes.tolist(), times.tolist(), hops))
         return found
+
+    access.sample = sample
+    return calls
 
 
 def plain(task: StreamWorkload, data: Any) -> StreamTrainer:
@@ -112,16 +106,11 @@ class Observed:
     """A trainer with the verbs of the witness."""
 
     def __init__(self, system: str, task: StreamWorkload, events: EventStream) -> None:
-        self.data = stream_data(events, task)
-        self.trainer = OPENED[system](task, self.data)
-        self.trainer.access = self.access = WatchedAccess(self.trainer.access)
-        self.begin = {k: v.clone() for k, v in self.trainer.model.state_dict().items()}
-
-    def insert(self, last: int) -> None:
-        self.trainer.insert(last)
-
-    def reset_memory(self) -> None:
-        self.trainer.reset_memory()
+        self.task, self.events, self.data = task, events, stream_data(events, task)
+        self.trainer = one = OPENED[system](task, self.data)
+        self.calls = watch(one.access)
+        self.insert, self.reset_memory, self.parameters = one.insert, one.reset_memory, one.state
+        self.begin = {k: v.clone() for k, v in one.model.state_dict().items()}
 
     def train(self, events: Sequence[int], epoch: int = 0) -> Range:
         chosen = torch.tensor(list(events))
@@ -132,12 +121,6 @@ class Observed:
     def evaluate(self, first: int, last: int, *, remember: bool = False) -> Range:
         found = self.trainer.evaluate_range(first, last, remember=remember)
         return Range(found.loss, found.ap)
-
-    def parameters(self) -> dict[str, Tensor]:
-        return self.trainer.state()
-
-    def calls(self) -> list[SampleCall]:
-        return self.access.calls
 
     def remembered(self) -> dict[str, Tensor]:
         state = self.trainer.memory_state()
@@ -152,40 +135,18 @@ def listed(events: EventStream) -> list[tuple[int, int, float]]:
     return list(zip(*columns, strict=True))
 
 
-class Expected:
-    """A witness with the same verbs."""
-
-    def __init__(self, task: StreamWorkload, events: EventStream, begin: dict[str, Tensor],
-                 drawn: list[SampleCall], data: Any) -> None:  # fmt: skip
-        self.witness = StreamWitness(
-            task, listed(events), events.num_nodes, events.num_src, data.node_feat,
-            data.edge_feat, begin,
-        )  # fmt: skip
-        self.witness.given = list(drawn)
-        self.insert, self.reset_memory = self.witness.insert, self.witness.reset_memory
-        self.train, self.evaluate = self.witness.train, self.witness.evaluate
-
-    def parameters(self) -> dict[str, Tensor]:
-        return {name: p.detach() for name, p in self.witness.p.items()}
-
-    def calls(self) -> list[SampleCall]:
-        return self.witness.calls
-
-    def remembered(self) -> dict[str, Tensor]:
-        if not self.witness.with_memory:
-            return {}
-        rows = list(self.witness.memory.values())
-        width = self.parameters()["update.weight_ih"].shape[1] - self.witness.task.time_dim
-        none = torch.zeros(width, dtype=DOUBLE)
-        return {
-            "memory": torch.stack([row.state for row in rows]),
-            "updated": torch.tensor([row.updated for row in rows], dtype=DOUBLE),
-            "mail": torch.stack([none if row.mail is None else row.mail for row in rows]),
-            "mail_time": torch.tensor([row.mail_time for row in rows], dtype=DOUBLE),
-        }
+def witness_of(observed: Observed, drawn: Sequence[SampleCall] = ()) -> StreamWitness:
+    """A witness that begins with the same parameters, on the same data."""
+    data, events = observed.data, observed.events
+    found = StreamWitness(
+        observed.task, listed(events), events.num_nodes, events.num_src, data.node_feat,
+        data.edge_feat, observed.begin,
+    )  # fmt: skip
+    found.given = list(drawn)
+    return found
 
 
-def played(one: Observed | Expected, kept: int) -> dict[str, Any]:
+def played(one: Observed | StreamWitness, kept: int) -> dict[str, Any]:
     """Results of two epochs, rounds, a replay and two scorings of a trainer or a witness."""
     found: dict[str, Any] = {}
 
@@ -206,30 +167,27 @@ def played(one: Observed | Expected, kept: int) -> dict[str, Any]:
     note("passed", one.evaluate(half, half + 12, remember=True))
     note("replay", one.train([*range(3, half, 7), *range(half + 12, kept)], epoch=2))
     found |= {f"trained {name}": p for name, p in one.parameters().items()}
-    found["batches"] = [(call.roots, call.times) for call in one.calls()]
-    found["neighbours"] = [call.hops for call in one.calls()]
+    found["batches"] = [(call.roots, call.times) for call in one.calls]
+    found["neighbours"] = [call.hops for call in one.calls]
     return found
 
 
 @lru_cache
 def expected_of(task: StreamWorkload, kind: str) -> dict[str, Any]:
     """The witness's results of a task whose samples need no draw."""
-    trained = Observed("plain", task, events_of(kind))
-    data = trained.data
-    return played(Expected(task, events_of(kind), trained.begin, [], data), len(data.events))
+    one = Observed("plain", task, events_of(kind))
+    return played(witness_of(one), len(one.data.events))
 
 
 def compared(task: StreamWorkload, kind: str, system: str = "plain") -> dict[str, float]:
     """Where a system and the witness disagree; "samples" where a draw is none."""
-    events = events_of(kind)
-    trained = Observed(system, task, events)
-    data, begin = trained.data, trained.begin
-    own = played(trained, len(data.events))
+    one = Observed(system, task, events_of(kind))
+    kept = len(one.data.events)
+    own = played(one, kept)
     if task.sampling == "recent":
         return disagreements(own, expected_of(task, kind))
     try:
-        expected = Expected(task, events, begin, trained.calls(), data)
-        return disagreements(own, played(expected, len(data.events)))
+        return disagreements(own, played(witness_of(one, one.calls), kept))
     except AssertionError:
         return {"samples": 1.0}
 
@@ -271,9 +229,6 @@ def test_systems_are_the_witness(system, sampling) -> None:
         assert not compared(task_of(sampling=sampling), kind, system)
 
 
-# --- planted faults -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_seen(name, monkeypatch) -> None:
     kinds = ("days", "ties")
@@ -281,9 +236,6 @@ def test_a_planted_fault_is_seen(name, monkeypatch) -> None:
         expected_of(task_of(), kind)  # before anything is planted
     FAULTS[name](monkeypatch)
     assert any(compared(task_of(), kind) for kind in kinds)
-
-
-# --- draws ----------------------------------------------------------------------------------------
 
 
 def uniform_task() -> StreamWorkload:
@@ -332,3 +284,79 @@ def test_the_witness_imports_nothing_of_what_it_judges() -> None:
                 names |= {alias.name for alias in node.names}
     assert "tests.witness.draws" in names
     assert not [name for name in names if name.startswith("dgbench")]
+
+
+# --- the recount that experiments make of every trainer -------------------------------------------
+
+
+def recounted(task: StreamWorkload, kind: str, system: str = "plain") -> dict[str, ResultCheck]:
+    """Checks of a trainer after two rounds of two epochs, those that failed in place of others."""
+    data = stream_data(events_of(kind), task)
+    trainer, rounds = OPENED[system](task, data), [(12, 30), (30, len(data.events))]
+    trainer.insert(12)
+    for first, last in rounds:
+        trainer.insert(last)
+        memory = trainer.mark_memory()
+        for epoch in range(2):
+            trainer.restore_memory(memory)
+            trainer.train(first, last, epoch=epoch)
+    found = recount_training("this one", trainer, task, rounds, 2)
+    found += recount_batches("this one", trainer, task)
+    return {check.of: check for check in sorted(found, key=lambda check: -check.passed)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("system", OPENED)
+def test_sound_trainers_pass_their_recount(system, kind) -> None:
+    checks = recounted(task_of(), kind, system)
+    assert all(check.passed for check in checks.values())
+    names = {"steps", "memories", "events", "batches", "negatives", "neighbours"}
+    assert set(checks) == names
+
+
+@pytest.mark.parametrize(
+    "task",
+    [uniform_task(), task_of("dysat"), task_of("graphsage"), task_of("tgn", strict_time=False),
+     task_of("tgn", events=45, chunks=5), task_of("tgat", closed=True, window=9.0),
+     task_of("tgn", fanouts=(3, 2), undirected=False)],
+    ids=lambda task: task.model,
+)  # fmt: skip
+def test_other_workloads_pass_their_recount(task) -> None:
+    assert all(check.passed for check in recounted(task, "ties").values())
+
+
+SEEN = {
+    "steps events batches negatives": (
+        "every second event is trained on", "every second batch is left out",
+        "the last batch is left out"),
+    "events batches negatives": (
+        "half of each batch is trained on", "events of a batch come backwards"),
+    "batches": ("batches part events of a time",),
+    "memories": (
+        "memories are never written", "memories of sources alone are written",
+        "memories are written a batch late", "memories are written before a time is over",
+        "times of update are a batch late", "times of update are a batch early"),
+    "negatives": (
+        "negatives are one vertex", "negatives are the destinations",
+        "negatives are the next destinations", "negatives of a batch are alike",
+        "one negative in ten is the destination"),
+    "neighbours": (
+        "neighbours are from a little later", "neighbours are from a little earlier",
+        "neighbours are from the end of the batch", "neighbours are the oldest",
+        "neighbours of one time come backwards", "a graph takes in all but one event"),
+}  # fmt: skip
+"""Checks that name each fault; others of `stream_faults` are the witness's and the oracle's."""
+
+
+@pytest.mark.parametrize(("wrong", "name"), [(of, name) for of in SEEN for name in SEEN[of]])
+def test_a_recount_names_a_planted_fault(wrong, name, monkeypatch) -> None:
+    FAULTS[name](monkeypatch)
+    kinds = [recounted(task_of(), kind) for kind in ("days", "ties")]
+    failed = {of for checks in kinds for of, check in checks.items() if not check.passed}
+    assert set(wrong.split()) <= failed
+
+
+@pytest.mark.parametrize("name", DRAW_FAULTS)
+def test_a_recount_names_a_planted_fault_of_a_draw(name, monkeypatch) -> None:
+    DRAW_FAULTS[name](monkeypatch)
+    assert not recounted(uniform_task(), "ties")["neighbours"].passed

@@ -73,6 +73,22 @@ def softplus(x: Tensor) -> Tensor:
     return torch.log(1 + torch.exp(x))
 
 
+class Layers:
+    """Parameters of a network by name."""
+
+    p: dict[str, Tensor]
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        """W x + b."""
+        out = self.p[f"{name}.weight"] @ x
+        return out + self.p[f"{name}.bias"] if f"{name}.bias" in self.p else out
+
+
+def softmax(x: Tensor) -> Tensor:
+    """Shares of e^x."""
+    return torch.exp(x - x.max()) / torch.exp(x - x.max()).sum()
+
+
 def doubles(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Float64 copies that gradients are taken of."""
     return {name: p.detach().double().clone().requires_grad_() for name, p in state.items()}

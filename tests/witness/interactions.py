@@ -21,6 +21,7 @@ from torch import Tensor
 
 from tests.witness.draws import (
     Adam,
+    Layers,
     average_precision,
     doubles,
     negative_candidates,
@@ -61,7 +62,7 @@ class Outcome:
     accuracy: float = math.nan
 
 
-class InteractionWitness:
+class InteractionWitness(Layers):
     """A network with a state per vertex, trained event by event.
 
     Args:
@@ -177,11 +178,6 @@ class InteractionWitness:
     def age(self, now: float, last: float) -> float:
         """Time since, in units; 0 before the first."""
         return 0.0 if last == NEVER else max(0.0, (now - last) / self.unit)
-
-    def linear(self, name: str, x: Tensor) -> Tensor:
-        """W x + b."""
-        out = self.p[f"{name}.weight"] @ x
-        return out + self.p[f"{name}.bias"] if f"{name}.bias" in self.p else out
 
     def taken(self, waiting: list[tuple[Tensor, float]]) -> tuple[Tensor, float]:
         """Partner and time that several interactions amount to."""

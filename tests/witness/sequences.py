@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.witness.draws import Adam, doubles
+from tests.witness.draws import Adam, Layers, doubles, softmax
 
 Step = tuple[int, int]
 """Entity and snapshot."""
 
 
-class SequenceWitness:
+class SequenceWitness(Layers):
     """A network over vertex-steps, one optimiser step an epoch.
 
     Args:
@@ -155,8 +155,7 @@ class SequenceWitness:
                     self.p["att_source"][head] @ y[u] + self.p["att_target"][head] @ y[v]
                     for u in near
                 ])  # fmt: skip
-                share = torch.exp(torch.where(raw > 0, raw, 0.2 * raw))
-                share = share / share.sum()
+                share = softmax(torch.where(raw > 0, raw, 0.2 * raw))
                 heads.append(sum(s * y[u] for s, u in zip(share, near, strict=True)))
             x = torch.cat(heads) + self.p["bias"]
             out[v] = torch.where(x > 0, x, torch.exp(x) - 1)
@@ -201,17 +200,11 @@ class SequenceWitness:
             heads = []
             for head in range(self.task.heads):
                 q = asked[step][head]
-                share = torch.exp(
-                    torch.stack([q @ keys[s][head] for s in seen]) / math.sqrt(q.numel())
-                )
-                share = share / share.sum()
+                scores = torch.stack([q @ keys[s][head] for s in seen])
+                share = softmax(scores / math.sqrt(q.numel()))
                 heads.append(sum(w * values[s][head] for w, s in zip(share, seen, strict=True)))
             out.append(torch.cat(heads))
         return out
-
-    def linear(self, name: str, x: Tensor) -> Tensor:
-        """W x + b."""
-        return self.p[f"{name}.weight"] @ x + self.p[f"{name}.bias"]
 
     def outputs(self) -> dict[Step, Tensor]:
         """Output of every vertex-step."""

@@ -24,9 +24,11 @@ from torch import Tensor
 
 from tests.witness.draws import (
     Adam,
+    Layers,
     average_precision,
     doubles,
     negative_candidates,
+    softmax,
     softplus,
     split_mix,
 )
@@ -44,10 +46,6 @@ class SampleCall:
     roots: list[int]
     times: list[float]
     hops: list[list[Hop]]
-
-    def __eq__(self, other: object) -> bool:
-        """Same roots at the same times with the same neighbours."""
-        return isinstance(other, SampleCall) and vars(self) == vars(other)
 
 
 @dataclass
@@ -75,7 +73,7 @@ class Range:
     negatives: list[list[int]] = field(default_factory=list)
 
 
-class StreamWitness:
+class StreamWitness(Layers):
     """A network that is trained on a stream, event by event.
 
     Args:
@@ -129,8 +127,11 @@ class StreamWitness:
         mine = [one for one in self.records[vertex] if one[2] >= begin]
         return [one for one in mine if one[2] < time or (closed and one[2] == time)]
 
-    def sample(self, roots: Sequence[int], times: Sequence[float]) -> list[list[Hop]]:
-        """Neighbours of roots: the newest ones, or valid ones that were drawn elsewhere."""
+    def sample(self, roots: Sequence[int], times: Sequence[float]) -> list[tuple[Any, ...]]:
+        """Neighbours of roots: the newest ones, or valid ones that were drawn elsewhere.
+
+        Of each snapshot: hops, vertices of all of them, and by hop how many ask and at which times.
+        """
         task, given = self.task, None
         if task.sampling == "uniform":
             if not self.given:
@@ -143,7 +144,7 @@ class StreamWitness:
         for snapshot in range(task.snapshots):
             shift = snapshot * (task.window or 0.0)
             targets, asked = list(roots), [time - shift for time in times]
-            hops = []
+            hops, levels = [], []
             for hop, fanout in enumerate(task.fanouts):
                 mine: Hop = []
                 for target, (vertex, time) in enumerate(zip(targets, asked, strict=True)):
@@ -153,12 +154,12 @@ class StreamWitness:
                     else:
                         mine.append(valid_draw(given.hops[snapshot][hop][target], seen, fanout))
                 hops.append(mine)
-                parents = list(asked)
+                levels.append((len(targets), list(asked)))
                 for target, edges in enumerate(mine):
                     targets += [other for other, _, _ in edges]
-                    asked += [t if by_edge else parents[target] for _, _, t in edges]
-            every.append(hops)
-        self.calls.append(SampleCall(list(roots), list(times), every))
+                    asked += [t if by_edge else levels[-1][1][target] for _, _, t in edges]
+            every.append((hops, targets, levels))
+        self.calls.append(SampleCall(list(roots), list(times), [hops for hops, _, _ in every]))
         return every
 
     # --- batches ----------------------------------------------------------------------------------
@@ -240,16 +241,29 @@ class StreamWitness:
             self.memory.update(left)
         self.unwritten = []
 
+    def remembered(self) -> dict[str, Tensor]:
+        """Rows of all vertices, by the names of `MemoryRows`."""
+        rows = list(self.memory.values()) if self.with_memory else []
+        if not rows:
+            return {}
+        width = self.p["update.weight_ih"].shape[1] - self.task.time_dim
+        none = torch.zeros(width, dtype=torch.float64)
+        return {
+            "memory": torch.stack([row.state for row in rows]),
+            "updated": torch.tensor([row.updated for row in rows], dtype=torch.float64),
+            "mail": torch.stack([none if row.mail is None else row.mail for row in rows]),
+            "mail_time": torch.tensor([row.mail_time for row in rows], dtype=torch.float64),
+        }
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Parameters by name."""
+        return {name: p.detach() for name, p in self.p.items()}
+
     # --- the network ------------------------------------------------------------------------------
 
     def time_code(self, name: str, age: float) -> Tensor:
         """cos(w age + b)."""
         return torch.cos(self.p[f"{name}.weight"][:, 0] * age + self.p[f"{name}.bias"])
-
-    def linear(self, name: str, x: Tensor) -> Tensor:
-        """W x + b."""
-        out = self.p[f"{name}.weight"] @ x
-        return out + self.p[f"{name}.bias"] if f"{name}.bias" in self.p else out
 
     def layer(
         self, name: str, own: Tensor, time: float, near: list[tuple[Tensor, int, float]], last: bool
@@ -280,7 +294,7 @@ class StreamWitness:
             parts = []
             for head, q in enumerate(query):
                 scores = torch.stack([q @ key[head] / math.sqrt(q.numel()) for key in keys])
-                share = torch.exp(scores - scores.max()) / torch.exp(scores - scores.max()).sum()
+                share = softmax(scores)
                 parts.append(sum(s * v[head] for s, v in zip(share, values, strict=True)))
             out = torch.cat(parts)
         inner = torch.relu(self.linear(f"{name}.merge.0", torch.cat([out, own])))
@@ -294,7 +308,7 @@ class StreamWitness:
             seen = [weight @ h for h in (own, *near)]
             raw = torch.stack([source @ y + target @ seen[0] for y in seen])
             raw = torch.where(raw > 0, raw, 0.2 * raw)
-            share = torch.exp(raw - raw.max()) / torch.exp(raw - raw.max()).sum()
+            share = softmax(raw)
             heads.append(sum(s * y for s, y in zip(share, seen, strict=True)))
         out = torch.cat(heads) + self.p[f"{name}.bias"]
         return out if last else torch.where(out > 0, out, torch.exp(out) - 1)
@@ -315,16 +329,7 @@ class StreamWitness:
             return fresh[vertex] + self.linear("project", self.node_feat[vertex])
 
         task, every = self.task, []
-        for snapshot, hops in enumerate(self.sample(roots, times)):
-            shift = snapshot * (task.window or 0.0)
-            targets, asked = list(roots), [time - shift for time in times]
-            by_edge = not (task.model == "dysat" if task.prop_time is None else task.prop_time)
-            levels = []
-            for hop in hops:
-                levels.append((len(targets), list(asked)))
-                for target, edges in enumerate(hop):
-                    targets += [other for other, _, _ in edges]
-                    asked += [t if by_edge else levels[-1][1][target] for _, _, t in edges]
+        for snapshot, (hops, targets, levels) in enumerate(self.sample(roots, times)):
             h = [state(vertex) for vertex in targets]
             for depth, (hop, (count, when)) in enumerate(
                 zip(reversed(hops), reversed(levels), strict=True)

@@ -1,0 +1,221 @@
+"""Numbers that GNNFlow's experiments count and derive, against slow and obvious forms."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from gnnflow_rows import row
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stream_tiny import tiny_events
+
+from dgbench import datasets
+from dgbench.datasets import EventStream
+from dgbench.kernels_cuda.temporal_sample import count_walk
+from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.lab.laws import fit, gini
+from dgbench.lab.quality import TITLES
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base import RunContext, link_baseline_checks
+from dgbench.systems.base.link_ranking import RankingTask, rank_scores, time_windows
+from dgbench.systems.gnnflow import experiments as ex
+from dgbench.systems.gnnflow.block_counts import BlockCounts
+from dgbench.systems.gnnflow.experiments import quality as experiment
+from dgbench.systems.gnnflow.experiments.accuracy_runs import difference, over_seeds
+from dgbench.systems.gnnflow.experiments.round_race import loss_gap, rounds_of
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME
+from dgbench.systems.gnnflow.released_tgn import ReleasedTgn, _Ranker
+
+
+def test_differences_have_intervals_of_their_seeds() -> None:
+    assert difference([0.6, 0.7, 0.8], [0.5, 0.5, 0.5]) == pytest.approx(20)
+    rows = [row("x", {"dataset": "wikipedia", "seed": seed}) for seed in (1, 2, 3)]
+    found = over_seeds(rows, [10.0, 20.0, 30.0])
+    assert (found.value, found.n, found.side) == (20, 3, 0)
+    assert found.error == pytest.approx(10 / 3**0.5)
+    assert found.high - found.value == pytest.approx(4.3027 * found.error, rel=1e-4)
+    assert over_seeds(rows[:1], [10.0]).side == 0  # rounds of one seed are no sample of seeds
+    assert over_seeds(rows, [10.0, 11.0, 10.0]).side == 1
+    assert over_seeds(rows, [-10.0, -11.0, -10.0]).side == -1
+    assert over_seeds(rows, [10.0, 20.0, 30.0], 0.99).low < found.low
+    other = [row("x", {"dataset": "enron", "seed": seed}) for seed in (1, 2)]
+    both = over_seeds([*rows, *other], [1.0, 2.0, 3.0, 5.0, 7.0])
+    assert (both.value, both.n) == (4.0, 2)
+    assert both.error == pytest.approx((1 / 3 + 1.0) ** 0.5 / 2)
+
+
+def test_laws_and_shares() -> None:
+    a, b = (torch.tensor(x).bool() for x in ([1, 1, 0, 1], [0, 1, 1, 1]))
+    assert (ex.table4.jaccard(a, b), ex.table4.contained(a, b)) == (1 / 2, pytest.approx(2 / 3))
+    assert ex.table4.jaccard(a & ~a, b & ~b) == 0
+    assert ex.table3.different(ex.table3.RowCache(10, 1, 0), torch.tensor([4, 4, 9, 0, 9])) == 3
+    counts = {("node", "unique"): 10, ("edge", "unique"): 20}
+    graph = SimpleNamespace(node_dim=100, edge_dim=50)
+    assert ex.table3.share(counts, "tgn", graph, "unique") == pytest.approx(1 / 2)
+    assert ex.table3.share(counts, "tgn", graph, "unique memory") == pytest.approx(1 / 3)
+    draw = np.random.default_rng(4)
+    power, exponential = draw.zipf(2.2, 4000), draw.geometric(0.05, 4000)
+    assert fit(power).nearer == "power law"
+    assert fit(power).exponent == pytest.approx(2.2, abs=0.1)
+    assert fit(exponential).nearer == "exponential"
+    assert fit(exponential).rate == pytest.approx(-np.log1p(-0.05), rel=0.1)
+    assert fit(np.append(power, np.zeros(50, int)), 2).n == int((power >= 2).sum())
+    with pytest.raises(InvalidInputError):
+        fit(np.array([3, 3, 3]))
+    assert [gini(np.array(x)) for x in ([1] * 9, [0, 0, 0, 8], [])] == pytest.approx([0, 0.75, 0])
+
+
+# --- blocks and walks -----------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(
+    batches=st.lists(st.lists(st.integers(0, 5), max_size=25), max_size=8),
+    name=st.sampled_from(("adaptive", "adaptive_literal", "fixed", "strawman", "static")),
+    size=st.integers(1, 12),
+)
+def test_counting_gives_the_blocks_of_the_store(batches, name, size) -> None:
+    policy = BlockPolicy(name, size)
+    counted = BlockCounts(6, policy)
+    store = TemporalStore(6, policy=policy if name != "static" else BlockPolicy())
+    for now, owners in enumerate(batches):
+        counted.add(*np.unique(np.array(owners, np.int64), return_counts=True))
+        src = torch.tensor(owners, dtype=torch.int64)
+        store.insert(src, src, torch.full((len(owners),), float(now), dtype=torch.float64))
+    if name == "static":
+        src = torch.tensor([one for owners in batches for one in owners], dtype=torch.int64)
+        store = TemporalStore.static(6, src, src, torch.zeros(src.numel(), dtype=torch.float64))
+    memory = store.memory()
+    assert counted.blocks.tolist() == store.list_lengths().tolist()
+    assert (counted.slots, counted.records) == (memory.slots, memory.records)
+
+
+def test_a_walk_counts_blocks_and_comparisons() -> None:
+    store = TemporalStore(2, policy=BlockPolicy("fixed", 4))
+    ids, times = torch.zeros(16, dtype=torch.int64), torch.arange(16).double()
+    store.insert(ids, ids, times)
+    begins, ends = (torch.tensor(x).double() for x in ([12.0, 0, -5], [16.0, 16, 0]))
+    blocks, compared = count_walk(store, ids[:3], begins, ends)
+    # Blocks that begin at 12, 8, 4, 0. The first walk sees that the next block ends before 12, the
+    # second has all, the third passes all as they are newer.
+    assert blocks.tolist() == [2, 4, 4]
+    assert 0 == compared[2] < compared[0] < compared[1]
+
+
+def test_rounds_lie_where_most_of_the_stream_is_there() -> None:
+    ends = torch.zeros(100, dtype=torch.int64)
+    half_days = torch.arange(100, dtype=torch.float64) * 43200
+    data = SimpleNamespace(events=EventStream.build(ends, ends, half_days))
+    graph = BY_NAME["gdelt"]
+    assert [one.first for one in rounds_of(graph, data, 3)] == [66, 68, 70]
+    assert rounds_of(graph, data, 30)[-1].last == 100
+    at_once = SimpleNamespace(events=EventStream.build(ends, ends, ends))
+    with pytest.raises(InvalidInputError):
+        rounds_of(graph, at_once, 1)
+    one, same, other = ([SimpleNamespace(losses=[1.0, last])] for last in (0.5, 0.5, 0.6))
+    assert loss_gap([one, same]) == 0.0
+    assert loss_gap([one, same, other]) == pytest.approx(1 / 6)
+
+
+# --- predictors that train nothing, and torch_geometric's TGN -------------------------------------
+
+STUDY = experiment.StreamQuality()
+
+
+@pytest.fixture
+def tiny_messages(monkeypatch):
+    events = tiny_events(3600, 20)
+    monkeypatch.setattr(datasets, "open_events", lambda *_: replace(events, t=events.t * 3600.0))
+
+
+def test_an_untrained_cell_has_all_methods_and_a_wrong_rank_fails_it(tiny_messages, monkeypatch):
+    cell = STUDY.cells("smoke", "cpu")[0]
+    found = STUDY.run(cell, RunContext("cpu", "smoke", 1))
+    assert all(check.passed for check in found.checks)
+    methods = {one.dims.get("method") for one in found.observations} - {None}
+    assert methods == {name for name in TITLES if name not in ("last_value", "historical_mean")}
+    plain = link_baseline_checks._plain_ranks
+    monkeypatch.setattr(
+        link_baseline_checks, "_plain_ranks",
+        lambda *given: (found := plain(*given)) | {"local_recency": found["local_recency"] + 0.5},
+    )  # fmt: skip
+    assert not STUDY.run(cell, RunContext("cpu", "smoke", 1)).checks[0].passed
+
+
+# --- torch_geometric's TGN ------------------------------------------------------------------------
+
+EVENTS, FIRST = 240, 180
+
+
+def pairs_of_partners(seed: int = 0) -> EventStream:
+    """Five sources, each with a partner of its own among six destinations most of the time."""
+    draw = torch.Generator().manual_seed(seed)
+    src = torch.randint(5, (EVENTS,), generator=draw)
+    other = torch.randint(6, (EVENTS,), generator=draw)
+    dst = torch.where(torch.rand(EVENTS, generator=draw) < 0.9, src, other) + 5
+    return EventStream.build(src, dst, torch.arange(EVENTS).double(), num_nodes=11)
+
+
+def tgn_of(events: EventStream, like: ReleasedTgn | None = None, **fields) -> ReleasedTgn:
+    tgn = ReleasedTgn(events, **({"width": 8, "batch": 20, "lr": 1e-2, "seed": 1} | fields))
+    if like is not None:
+        tgn.model.load_state_dict(like.model.state_dict())
+    return tgn
+
+
+def task_of(events: EventStream) -> RankingTask:
+    return RankingTask(events, time_windows(events.t, FIRST, EVENTS, 10.0))
+
+
+def scores_of(tgn: ReleasedTgn, task: RankingTask) -> list[torch.Tensor]:
+    ranker, found = _Ranker(tgn, task), []
+    tgn.reset()
+    tgn.take(task.first)
+    rank_scores(task, lambda block: found.append(ranker(block)) or found[-1])
+    return found
+
+
+def test_events_of_a_window_change_none_of_its_scores():
+    events = pairs_of_partners()
+    tgn = tgn_of(events)
+    tgn.train_epoch(FIRST)
+    dst = events.dst.clone()
+    dst[-10:] = dst[-10:].flip(0)
+    changed = replace(events, dst=dst)
+    both = scores_of(tgn, task_of(events)), scores_of(tgn_of(changed, tgn), task_of(changed))
+    assert all(torch.equal(one, two) for one, two in zip(*both, strict=True))
+
+
+def test_ranks_depend_on_parameters_and_events_alone():
+    events = pairs_of_partners()
+    task, tgn = task_of(events), tgn_of(events)
+    tgn.train_epoch(FIRST)
+    before = deepcopy(tgn)
+    anew = tgn.rank(task)
+    assert tgn.rank(task) == tgn_of(events, tgn).rank(task) == anew
+    for taken in (0, 60, FIRST):  # batches end there
+        tgn.reset()
+        tgn.take(taken)
+        assert tgn.rank(task, anew=False) == anew
+    copy = deepcopy(before)
+    assert copy.rank(task, anew=False) == before.rank(task, anew=False) != anew
+    everyone = task.destinations
+    others = torch.stack([everyone[everyone != dst] for dst in events.dst[FIRST:].tolist()])
+    given = RankingTask(events, task.windows, others)
+    assert tgn.rank(given).mrr == pytest.approx(anew.mrr)
+
+
+def test_a_seed_decides_all_and_training_brings_the_loss_down():
+    events = pairs_of_partners()
+    one, two, other = (tgn_of(events, seed=seed) for seed in (1, 1, 2))
+    losses = [one.train_epoch(FIRST) for _ in range(8)]
+    assert [two.train_epoch(FIRST) for _ in range(2)] == losses[:2]
+    assert other.train_epoch(FIRST) != losses[0]
+    assert losses[-1] < 0.9 * losses[0]
+    with pytest.raises(InvalidInputError, match="width"):
+        tgn_of(events, width=7)
