@@ -181,6 +181,21 @@ def test_ranks_hold_what_batches_of_a_long_time_value_write() -> None:
     assert plain.train(FIRST, E) == pytest.approx(total / (E - FIRST), rel=1e-9)
 
 
+@pytest.mark.usefixtures("threads")
+def test_ranks_without_an_event_take_part() -> None:
+    task = workload("tgn", batch=3, chunks=1)
+    one, four = (
+        train_ranked(
+            task, GraphRankSettings(layout), data=data(task), first=E - 8, score=(FIRST, E),
+            dtype=torch.float64,
+        )
+        for layout in (MachineLayout(1), MachineLayout(4))
+    )  # fmt: skip
+    assert one.events == [3, 2]
+    assert four.losses == pytest.approx(one.losses, rel=1e-9)
+    assert four.scores.ap == pytest.approx(one.scores.ap, rel=1e-9)
+
+
 def test_what_cannot_be_trained_is_refused() -> None:
     task = workload("gat")
     one, two = (GraphPlacement(GraphRankSettings(MachineLayout(k))) for k in (1, 2))
