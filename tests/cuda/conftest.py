@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -40,12 +41,10 @@ class Native:
 
 
 @pytest.fixture(scope="session")
-def emulated_module(request, tmp_path_factory) -> ModuleType:
+def emulated_module() -> ModuleType:
     if reason := emulator.missing():
         pytest.skip(reason)
-    cache = getattr(request.config, "cache", None)  # absent with -p no:cacheprovider
-    folder = cache.mkdir("cuda_emulator") if cache else tmp_path_factory.mktemp("cuda_emulator")
-    return emulator.build(folder)
+    return emulator.build()
 
 
 @pytest.fixture(params=["emulated", pytest.param("device", marks=pytest.mark.cuda)])
@@ -64,6 +63,31 @@ def log(native, tmp_path, monkeypatch) -> DeviceLog:
         pytest.skip("a real device keeps no log of launches")
     monkeypatch.setenv("EMULATED_LOG", str(tmp_path / "calls"))
     return DeviceLog(tmp_path / "calls")
+
+
+@pytest.fixture
+def emulate(native, monkeypatch) -> Callable[..., None]:
+    """Sets what the stand-in runtime says of its device; a real one is as it is.
+
+    Numbers by name: processors, the shared memory of a block in bytes, capability.
+    """
+
+    def settings(**numbers: int | None) -> None:
+        for name, number in numbers.items():
+            if number is not None and native.device == "cpu":
+                monkeypatch.setenv(f"EMULATED_{name.upper()}", str(number))
+
+    return settings
+
+
+@pytest.fixture(params=["forward", "reverse"])
+def order(request, monkeypatch) -> None:
+    """Threads of an emulated block from the first to the last, or back.
+
+    A missing barrier changes the result.
+    """
+    if request.param == "reverse":
+        monkeypatch.setenv("EMULATED_ORDER", "reverse")
 
 
 @pytest.fixture
