@@ -98,6 +98,31 @@ def usable_device() -> None:
         pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
 
 
+@pytest.fixture
+def graphed(usable_device) -> Callable[..., tuple[list[Tensor], list[Tensor]]]:
+    """Runs work on a stream of its own, records it and replays it; the results of both.
+
+    A capture fails on any hidden synchronisation, allocation or use of the default stream.
+    """
+
+    def replayed(work: Callable[[], list[Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            expected = work()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = work()
+        for result in results:
+            result.fill_(math.nan)
+        graph.replay()
+        torch.cuda.synchronize()
+        return expected, results
+
+    return replayed
+
+
 @pytest.fixture(params=["host", pytest.param("cuda", marks=pytest.mark.cuda)])
 def where(request) -> str:
     """`host` or `cuda`, whose products are then in full single precision, as the reference's."""

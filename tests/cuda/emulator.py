@@ -124,12 +124,13 @@ def build_driver() -> Path:
 
 
 def build_library(name: str, source: str) -> Path:
-    """A library of one source."""
-    return linked(name, {name: (source, "-O1", ())}, ".so", "-shared")
+    """A library of one source, whose functions are C's."""
+    unit = (source, "-O1 -fvisibility=default", ())
+    return linked(name, {name: unit}, ".so", "-shared")
 
 
 Unit = tuple[str, str, tuple[Path, ...]]
-"""Text, optimization, and folders that it includes from beside those of the kernels."""
+"""Text, flags of its own, and folders that it includes from beside those of the kernels."""
 
 
 def linked(name: str, units: dict[str, Unit], suffix: str, *how: str) -> Path:
@@ -160,7 +161,7 @@ def linked(name: str, units: dict[str, Unit], suffix: str, *how: str) -> Path:
 
 
 def compile_unit(name: str, key: str, unit: Unit, folder: Path) -> Path:
-    text, optimization, include = unit
+    text, flags, include = unit
     made = folder / f"{name}-{key}.o"
     if made.exists():
         made.touch()
@@ -174,19 +175,19 @@ def compile_unit(name: str, key: str, unit: Unit, folder: Path) -> Path:
         source.write_text(text)
         folders = [*include, tree, RUNTIME, SOURCES, sysconfig.get_paths()["include"]]
         unfinished = made.with_suffix(".tmp")
-        run_gcc(*FLAGS, *PATIENT, optimization, *(f"-I{path}" for path in folders), "-c",
+        run_gcc(*FLAGS, *PATIENT, *flags.split(), *(f"-I{path}" for path in folders), "-c",
                 str(source), "-o", str(unfinished))  # fmt: skip
         unfinished.replace(made)
     return made
 
 
-def key_of(name: str, text: str, optimization: str, include: tuple[Path, ...]) -> str:
+def key_of(name: str, text: str, flags: str, include: tuple[Path, ...]) -> str:
     """Hash of all that an object is made from; headers of the kernels are not nanobind's."""
     import nanobind
 
     own = [] if name == "nanobind" else [text, *headers().values(), *others()]
     python = [sys.version, nanobind.__version__] if include else []
-    return digest(compiler(), *FLAGS, optimization, *python, *own)
+    return digest(compiler(), *FLAGS, flags, *python, *own)
 
 
 @cache

@@ -331,10 +331,10 @@ def test_union_and_its_gradient_read_bits_where_a_device_does(native, monkeypatc
     group, dense = group[:count], dense[:count]
     row, col = torch.rand(2, ROWS, count) + 0.5
     x, grad = torch.randn(2, ROWS, count, 3)
+    plain = choice.ProductVariant("", False, -1)
     for bits in (False, True):
         where = "cpu"
         if bits:
-            plain = choice.ProductVariant("", False, -1)
             where = serve(native, monkeypatch, reads_bits=lambda device: True,
                           choose=lambda *_: plain, model=lambda *_: plain)  # fmt: skip
         leaf = x.clone().to(where).requires_grad_()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from pathlib import Path
 
 import emulator
@@ -47,19 +46,14 @@ def test_sums_that_miss_a_load_are_found() -> None:
 
 
 @pytest.fixture(scope="module")
-def emulated(tmp_path_factory) -> ctypes.CDLL:
+def emulated() -> ctypes.CDLL:
     """The kernels' own source over a stand-in for the runtime."""
     if reason := emulator.missing():
         pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("ceilings")
     clock = "inline long long clock64() { return emulated::ticks += 7; }\n"
     text = emulator.rewrite(kernels.SOURCE.read_text())
-    source, library = folder / "ceilings.cpp", folder / "ceilings.so"
-    source.write_text(text.replace("namespace {", clock + "namespace {", 1))
-    subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-pthread",
-                    emulator.UNFORTIFIED, f"-I{emulator.RUNTIME}", str(source), "-o", str(library)],
-                   check=True)  # fmt: skip
-    return ctypes.CDLL(str(library))
+    text = text.replace("namespace {", clock + "namespace {", 1)
+    return ctypes.CDLL(str(emulator.build_library("ceilings", text)))
 
 
 class PlainDevice:
@@ -86,7 +80,7 @@ def test_the_kernels_do_what_the_cells_say(name: str, emulated, monkeypatch) -> 
     (cell,) = (c for c in experiment.cells("smoke", "cuda") if c.params["case"] == name)
     context = RunContext("cuda", "smoke", 1)
     if name == "graph node":
-        with pytest.raises(UnsupportedError, match="no graphs"):
+        with pytest.raises(UnsupportedError, match="graphs"):
             experiment.run(cell, context)
         return
     found = experiment.run(cell, context)
@@ -130,8 +124,8 @@ def test_the_kernels_compile(tmp_path: Path, arch: str) -> None:
 
 def test_a_compiler_that_fails_is_reported(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(kernels, "nvcc", lambda: "")
-    with pytest.raises(UnsupportedError, match="no nvcc"):
+    with pytest.raises(UnsupportedError, match="nvcc"):
         kernels.compile_kernels("sm_90", tmp_path)
     monkeypatch.setattr(kernels, "nvcc", lambda: "/bin/false")
-    with pytest.raises(UnsupportedError, match="does not compile"):
+    with pytest.raises(UnsupportedError, match="compile"):
         kernels.compile_kernels("sm_90", tmp_path)

@@ -57,13 +57,13 @@ def shim(monkeypatch, emulated_module) -> Shim:
     return found
 
 
+SETTINGS = [{}, *({name: False} for name in ("reuse", "overlap", "cache_rule", "sliced_csr"))]
+CASES = [("tgcn_model", {}), *(("evolvegcn", one) for one in SETTINGS), ("mpnn_lstm", {}),
+         ("mpnn_lstm", {"cache_rule": False})]  # fmt: skip
+
+
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    "switches",
-    [{}, {"reuse": False}, {"overlap": False}, {"cache_rule": False}, {"sliced_csr": False}],
-    ids=lambda s: ",".join(s) or "defaults",
-)
-@pytest.mark.parametrize("model", ["tgcn_model", "evolvegcn", "mpnn_lstm"])
+@pytest.mark.parametrize(("model", "switches"), CASES, ids=str)
 def test_training_equals_the_reference(monkeypatch, shim, model, switches, weighted):
     serve(monkeypatch, tiny_sequence(nodes=14, edges=50, snapshots=7, weighted=weighted))
     task = tiny_workload(model=model, frame=4, loss_on="every")
