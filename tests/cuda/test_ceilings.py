@@ -115,11 +115,10 @@ def test_a_call_that_left_work_out_makes_its_row_void(emulated, monkeypatch) -> 
     assert not any(check.passed for check in found.checks)
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
-def test_the_kernels_compile(tmp_path: Path, arch: str) -> None:
+def test_the_kernels_compile(tmp_path: Path) -> None:
     if not kernels.nvcc():
         pytest.skip("no nvcc here")
-    assert kernels.compile_kernels(arch, tmp_path).stat().st_size > 0
+    assert kernels.compile_kernels("sm_90", tmp_path).stat().st_size > 0
 
 
 def test_a_compiler_that_fails_is_reported(tmp_path: Path, monkeypatch) -> None:

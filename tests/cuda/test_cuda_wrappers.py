@@ -98,30 +98,6 @@ def test_products_and_their_gradients(graphed, features, weighted):
             close(spmm_sliced(slice_csr(there, cap), leaf.detach(), vector=vector), plain.detach())
 
 
-@pytest.mark.parametrize("operator", [aggregate_parts, aggregate_parts_scatter])
-@pytest.mark.parametrize(("count", "features"), [(1, 4), (4, 16), (8, 2), (3, 5)])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_parts_and_their_gradients(operator, count, features, weighted):
-    group = snapshots(count, weighted=weighted)
-    parts = PartTopology.build(group)
-    moved = PartTopology.build([to_device(csr) for csr in group])
-    x = draw(count, VERTICES, count, features)
-    scales = [draw(s, VERTICES, count).abs() + 0.5 for s in (1, 2)]
-    host, device = x.clone().requires_grad_(), x.cuda().requires_grad_()
-    y = operator(parts, host, *scales, self_loop=True)
-    z = operator(moved, device, *[s.cuda() for s in scales], self_loop=True)
-    close(z.detach(), y.detach())
-    y.square().sum().backward()
-    z.square().sum().backward()
-    close(device.grad, host.grad, 5e-6)
-    if not weighted and operator is aggregate_parts:
-        leaf = x.clone().requires_grad_()
-        plain = aggregate_parts(parts, leaf)
-        plain.backward(x)
-        close(aggregate_parts_sliced(moved, x.cuda()), plain.detach())
-        close(scatter_parts_sliced(slice_parts(moved), x.cuda()), leaf.grad)
-
-
 @pytest.mark.parametrize("granularity", ["edge", "slice"])
 def test_parts_union_and_slices_are_the_same_arrays(granularity):
     group = snapshots(4, weighted=True)

@@ -157,8 +157,7 @@ def rows(sample) -> list[tuple[Tensor, ...]]:
 
 
 def same(one, other) -> bool:
-    pairs = zip(rows(one), rows(other), strict=True)
-    return all(torch.equal(a, b) for x, y in pairs for a, b in zip(x, y, strict=True))
+    return all(map(torch.equal, sum(rows(one), ()), sum(rows(other), ())))
 
 
 SPACES = [("vertex", {"union": False}), ("edges", {"union": True}), ("vertices", None)]
@@ -180,12 +179,9 @@ def test_a_sample_of_everything_is_that_of_the_cpu(native, case, space, how, tim
         starts = torch.arange(14)
         right = sample_nodewise(table, roots, share=1.0, layers=3, before=before, **how)
     found = on_device(native, table, roots, starts, space, share=1.0, layers=3, before=before)
-    for one, other in zip(rows(found), rows(right), strict=True):
-        for mine, its in zip(one, other, strict=True):
-            assert torch.equal(mine, its)
-    assert torch.equal(found.node_offsets.cpu(), right.node_offsets)
-    assert torch.equal(found.nodes.cpu(), right.nodes)
-    assert torch.equal(found.pools.cpu(), right.pools)
+    assert same(found, right)
+    for name in ("node_offsets", "nodes", "pools"):
+        assert torch.equal(getattr(found, name).cpu(), getattr(right, name)), name
 
 
 @pytest.mark.parametrize("case", [(40, 30, False, 1), (60, 300, False, 3), (50, 200, True, 2)])

@@ -465,21 +465,6 @@ def test_blocks_that_grew_are_sent_whole(open_store, placement):
     pair.check_all()
 
 
-def test_several_mirrors_share_one_store(open_store, native):
-    """Pools take many page-locked steps: no copy may cross two ranges of such memory."""
-    vertices = 50_000 if native.device == "cpu" else 500_000
-    pair = Pair(open_store, "uva", vertices, policy=BlockPolicy("adaptive", 64), undirected=True)
-    pair.insert(*stream_events(1, 100 + vertices // 2, vertices=vertices))
-    others = [open_store(placement, pair.here) for placement in (*PLACEMENTS, "uva")]
-    for seed in range(2):
-        pair.insert(*stream_events(seed, 2000, pair.here.last_time, vertices))
-        for one in others:
-            one.update()
-            pair.there = one
-            pair.check(policy="uniform")
-        others.pop().close()
-
-
 def test_wrong_settings_of_a_mirror_are_refused(open_store):
     store = filled()
     there = open_store("cuda", store)
