@@ -7,7 +7,6 @@ from pathlib import Path
 
 import emulator
 import pytest
-import torch
 
 from dgbench.lab.experiment import RunContext
 from dgbench.lab.table import Entry, Table
@@ -28,21 +27,6 @@ def test_a_chase_goes_through_every_line_before_it_comes_back(nodes) -> None:
         at = int(following[at])
     assert at == 0
     assert sorted(seen) == list(range(nodes))
-
-
-def test_products_are_counted_and_assumptions_become_times() -> None:
-    # 8 warps, 3 rounds of 8 products of 16 x 8 by 8 x 8.
-    assert calls.tile_flops(256, 3) == 8 * 3 * 8 * 2 * 16 * 8 * 8
-    rate = calls.Ceiling("bandwidth", (15e9, 20e9), calls.copy)
-    assert rate.seconds(60e9) == (3.0, 4.0)
-    step = calls.Ceiling("", (1e-6, 2e-6), calls.eager)
-    assert step.seconds(10) == pytest.approx((1e-5, 2e-5))
-    assert calls.Ceiling("", None, calls.eager).seconds(10) is None
-
-
-def test_sums_that_miss_a_load_are_found() -> None:
-    assert calls.share_unlike(torch.full((5,), 16.0), 16.0) == 0
-    assert calls.share_unlike(torch.tensor([16.0, 12.0]), 16.0) == 0.5
 
 
 @pytest.fixture(scope="module")

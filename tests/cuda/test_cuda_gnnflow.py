@@ -79,35 +79,3 @@ def test_samples_on_a_stream_of_their_own_wait_for_the_update():
             store.insert(*events(50_000, store.last_time))
             there.update()
             compare(there, store, 3000)
-
-
-def test_inserts_and_samples_are_played_again_as_one_graph():
-    """Events, roots and counts stay on the device; the batches differ from play to play."""
-    size = 2000
-    store = TemporalStore(VERTICES, undirected=True)
-    there = ResidentStore(VERTICES, undirected=True)
-    batches = [events(size, 1000.0 * k) for k in range(5)]
-    given = [array.cuda() for array in batches[0]]
-    there.reserve(8 * size, size)
-
-    def step() -> list:
-        there.insert(*given)
-        return there.launch_hops(given[0], given[2] + 1, [10, 10])
-
-    with torch.cuda.stream(torch.cuda.Stream()):  # kernels are loaded, memory is there
-        step()
-    torch.cuda.synchronize()
-    there.clear()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        found = step()
-    for src, dst, t in batches:
-        for array, new in zip(given, (src, dst, t), strict=True):
-            array.copy_(new)
-        graph.replay()
-        store.insert(src, dst, t)
-        assert_hops_equal(sample_hops(store, src, t + 1, [10, 10]), found)
-    assert there.num_events == store.num_events
-    there.insert(*events(size, 9000.0))  # room for what was played again is counted
-    assert there.num_events == 6 * size

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
+from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.scan import gru_scan
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.transpose import transpose
@@ -24,7 +24,6 @@ from dgbench.kernels_cuda.variants import (
 )
 from dgbench.kernels_cuda.variants.balance import balance
 from dgbench.kernels_cuda.variants.row_owner import spmm_row_owner, spmm_segments, spmm_tiles
-from dgbench.runtime.graphs import CapturedStage
 from dgbench.systems.pipad.wire import pack, scales_of, unpack
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("usable_device")]
@@ -75,19 +74,17 @@ def test_products_and_their_gradients(graphed, features, weighted):
     right = spmm(host, expected, *scales, self_loop=True)
     right.backward(up)
     on = up.cuda()
-
-    def work() -> list[Tensor]:
-        y = spmm(there, leaf, *moved, self_loop=True)
-        return [y.detach(), *torch.autograd.grad(y, leaf, on)]
-
-    first, again = graphed(work)
-    for one, two, exact in zip(first, again, (right.detach(), expected.grad), strict=True):
-        close(one, exact)
-        assert torch.equal(one, two)
+    first, again = graphed(lambda: [spmm(there, leaf.detach(), *moved, self_loop=True)])
+    close(first[0], right.detach())
+    assert torch.equal(first[0], again[0])
+    y = spmm(there, leaf, *moved, self_loop=True)
+    assert torch.equal(y, first[0])
+    y.backward(on)
+    close(leaf.grad, expected.grad)
     plain = spmm(host, x.requires_grad_())
     plain.backward(up)
     for form in (spmm_row_owner, spmm_segments, *([spmm_tiles] if features <= 16 else [])):
-        close(form(there, leaf).detach(), plain.detach())
+        close(form(there, leaf.detach()), plain.detach())
     leaf.grad = None
     y = spmm_gespmm(there, leaf, back)
     y.backward(on)
@@ -96,25 +93,6 @@ def test_products_and_their_gradients(graphed, features, weighted):
     for cap, vector in ((8, 1), (32, 2), (64, 4)):
         if features % 32 == 0:
             close(spmm_sliced(slice_csr(there, cap), leaf.detach(), vector=vector), plain.detach())
-
-
-@pytest.mark.parametrize("granularity", ["edge", "slice"])
-def test_parts_union_and_slices_are_the_same_arrays(granularity):
-    group = snapshots(4, weighted=True)
-    moved = [to_device(csr) for csr in group]
-    host, device = (PartTopology.build(g, granularity) for g in (group, moved))
-    pairs = list(zip((host.over, *host.exclusive), (device.over, *device.exclusive), strict=True))
-    unions = UnionTopology.build(group), UnionTopology.build(moved)
-    assert torch.equal(unions[0].mask, unions[1].mask.cpu())
-    pairs.append((unions[0].csr, unions[1].csr))
-    for one, other in pairs:
-        sliced = slice_csr(one), slice_csr(other)
-        for arrays, names in (((one, other), ("indptr", "indices", "values")),
-                              (sliced, ("row_indices", "slice_offsets"))):  # fmt: skip
-            for name in names:
-                assert torch.equal(getattr(arrays[0], name), getattr(arrays[1], name).cpu()), name
-    assert host.words() == device.words()
-    assert host.jaccard() == device.jaccard()
 
 
 def test_clocks_of_warps_say_where_they_ran():
@@ -175,25 +153,3 @@ def test_every_launch_of_a_partition_can_be_captured(graphed):
     assert all(map(torch.equal, results[:2], expected[:2]))
     for one, right in zip(results, expected, strict=True):
         close(one, right.cpu())
-
-
-def test_a_stage_replays_forward_and_backward():
-    def work(x: Tensor, w: Tensor, u: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        return gru_scan(x, w, u, b, all_steps=True)
-
-    stage = CapturedStage(work, name="scan")
-    weights = [draw(8, *shape) * 0.3 for shape in ((16, 48), (16, 48), (48,))]
-    parameters, plain = ([torch.nn.Parameter(w.cuda()) for w in weights] for _ in range(2))
-    for seed in range(4):
-        x = draw(seed, 6, 300, 16).cuda()
-        for leaves, function in ((parameters, stage), (plain, work)):
-            states, last = function(x, *leaves)
-            (states.square().sum() + last.sum()).backward()
-        assert stage.reason == ""
-        for mine, theirs in zip(parameters, plain, strict=True):
-            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-5, atol=1e-5)
-            with torch.no_grad():
-                for leaf in (mine, theirs):
-                    leaf -= 0.01 * leaf.grad
-                    leaf.grad = None
-    assert (stage.captures, stage.replays) == (1, 4)

@@ -8,7 +8,7 @@ import torch
 from device_cases import csr_of
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.difference import encode, rebuild, with_self_loops
+from dgbench.kernels_cuda.difference import encode
 
 
 def run(native, old: Csr | None, rows: int, cols: int, gone, come, nnz: int):
@@ -103,27 +103,3 @@ def test_a_difference_of_another_matrix_stays_in_bounds_and_is_reported(native):
     nothing = torch.empty(2, 0, dtype=torch.int64)
     assert run(native, old, 30, 80, missing, nothing, old.nnz - 1)[2] == [0, -1, -1]
     assert run(native, old, 30, 80, nothing, held, old.nnz + 1)[2] == [-1, 0, -1]
-
-
-@pytest.mark.cuda
-@pytest.mark.usefixtures("usable_device")
-@pytest.mark.parametrize("index", ["int64", "int32"])
-def test_the_public_operator_on_a_device(index):
-    random = np.random.default_rng(0)
-    present = random.random((900, 900)) < 0.02
-    held = before = None
-    np.fill_diagonal(present, False)
-    for _ in range(5):
-        csr = csr_of(present)
-        sent = encode(before, csr, index=index, fallback=False)
-        moved = sent.with_tensors([t.cuda() for t in sent.tensors])
-        held = rebuild(held, moved, check=True)
-        assert torch.equal(held.indptr.cpu(), csr.indptr)
-        assert torch.equal(held.indices.cpu(), csr.indices)
-        wide, host = with_self_loops(held, 2.0), with_self_loops(csr, 2.0)
-        assert torch.equal(wide.indices.cpu(), host.indices)
-        assert torch.equal(wide.values.cpu(), (torch.where(host.values == 2, 2.0, 1.0)))
-        before = csr
-        flips = random.random((900, 900)) < 0.002
-        np.fill_diagonal(flips, False)
-        present = present ^ flips

@@ -18,8 +18,6 @@ from dgbench.kernels_cuda.temporal_store import device as device_store
 from dgbench.kernels_cuda.temporal_store import recorded as recorded_batch
 from dgbench.kernels_cuda.temporal_store import resident
 from dgbench.models.ctdg import attend
-from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.base import stream_memory
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, load_stream
 from dgbench.systems.base.stream_batches import batches
 from dgbench.systems.gnnflow import recorded, system
@@ -27,8 +25,7 @@ from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
 from dgbench.systems.gnnflow.device_access import RESIDENT, DeviceAccess
 from dgbench.systems.gnnflow.experiments import round_race
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME
-from dgbench.systems.gnnflow.replay import Replay
-from dgbench.systems.gnnflow.rounds import Continuous, rounds_by_count
+from dgbench.systems.gnnflow.rounds import rounds_by_count
 
 BARE = {"node_cache": False, "edge_cache": False}
 ON = {**BARE, "recorded_steps": True}
@@ -173,23 +170,6 @@ def test_batches_that_do_not_fit_are_trained_on_by_the_trainer(open_trainer, the
         assert 0 < trainer.recorder.launches < 2 * 10
 
 
-def test_rounds_are_those_of_the_trainer(open_trainer, there, monkeypatch) -> None:
-    monkeypatch.setattr(stream_memory, "SMALL", 0)  # launches write what a mark is of
-    workload = task("tgn", chunks=4)
-    trainer, other = open_trainer(workload, {**ON, "replay": True}, replay=0.5), plain(workload)
-    rounds = rounds_by_count(360, 3)
-    follow = (
-        trainer.follow(rounds, epochs=2),
-        Continuous(other, rounds, epochs=2, replay=Replay(0.5, workload.seed)),
-    )
-    for one in follow:
-        one.begin(1)
-    for found, right in zip(*(one.play_all() for one in follow), strict=True):
-        assert found.losses == pytest.approx(right.losses, rel=1e-9)
-        assert found.ap == pytest.approx(right.ap, abs=1e-9)
-    assert_same(trainer, other)
-
-
 def test_a_store_that_has_grown_is_recorded_again(open_trainer, there) -> None:
     trainer, other = open_trainer(task("tgn")), plain(task("tgn"), there)
     before = None
@@ -286,14 +266,6 @@ def test_what_cannot_be_recorded_is_trained_on_and_says_why(
     assert trainer.train(0, 120) > 0
     assert reason in trainer.notes[-1]
     assert trainer._recorded is None
-
-
-def test_a_batch_that_is_too_large_is_refused(open_trainer, monkeypatch) -> None:
-    monkeypatch.setattr(recorded_batch, "lay_out", lambda *_, **__: None)
-    trainer = open_trainer(task("tgn"))
-    trainer.insert(120)
-    with pytest.raises(UnsupportedError, match="recorded"):
-        trainer.train(0, 120)
 
 
 def test_on_a_cpu_nothing_is_recorded() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.interact import edge_dots, group_edges, partner_sums
+from dgbench.kernels_cuda.interact import group_edges
 from dgbench.kernels_cuda.interact.device import group_rows, piece_room
 
 CASES = [  # rows, partners, edges, width, share of the edges in row 0
@@ -101,24 +101,3 @@ def test_sizes_that_contradict_each_other_are_refused(native):
         for at, what, argument in wrong:
             with pytest.raises(ValueError, match=argument):
                 native.call(name, *given[:at], what, *given[at + 1 :])
-
-
-@pytest.mark.cuda
-@pytest.mark.usefixtures("usable_device")
-@pytest.mark.parametrize("case", [(2000, 3000, 60_000, 64, 0.4), (50, 40, 300, 10, 0.1)])
-def test_public_functions_on_a_device(case):
-    src, dst = edges_of(case, seed=1)
-    tables = [torch.randn(size, case[3], dtype=torch.float64) for size in case[:2]]
-    there = src.cuda(), dst.cuda()
-    for last in (False, True):
-        right = partner_sums(src, dst, *tables, last=last)
-        found = partner_sums(*there, *(x.float().cuda() for x in tables), last=last)
-        for one, other in zip(found, right, strict=True):
-            assert close(one, other.double())
-    grads = []
-    for device, dtype in (("cpu", torch.float64), ("cuda", torch.float32)):
-        mine = [x.float().to(device, dtype).requires_grad_() for x in tables]
-        edge_dots(src.to(device), dst.to(device), *mine).square().mean().backward()
-        grads.append([x.grad for x in mine])
-    for one, other in zip(grads[1], grads[0], strict=True):
-        assert float((one.cpu().double() - other).norm() / other.norm()) < 1e-5

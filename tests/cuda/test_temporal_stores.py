@@ -542,17 +542,6 @@ def test_room_is_enough_however_small_the_batches(open_store, policy):
     pair.check_all()
 
 
-def test_pools_grow_with_what_they_hold(open_store):
-    pair, sizes = Pair(open_store, policy=BlockPolicy("adaptive", 4)), []
-    for seed in range(8):
-        pair.insert(*stream_events(seed, 60 << seed, pair.here.last_time if seed else 0.0))
-        sizes.append(pair.there.device_bytes)
-    assert 2 < pair.there.growths <= 8
-    assert sizes == sorted(sizes)
-    pair.check_all()
-    assert pair.there.memory().total <= pair.there.device_bytes
-
-
 def test_inserts_take_few_launches_and_no_wait(open_store, log):
     for vertices, most in ((2048, 4), (500_000, 6), (2**22 + 1, 8)):
         there = open_store(RESIDENT, vertices, undirected=True, room=3000)
