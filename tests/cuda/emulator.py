@@ -45,7 +45,7 @@ FLAGS = [
     "-U_FORTIFY_SOURCE",  # the fortified longjmp() refuses to go to another stack
     f"-DDGBENCH_MODULE={MODULE}", "-DDGBENCH_EMULATED_DEVICE", *CHECKS,
 ]  # fmt: skip
-# The compiler collects its garbage late: a fifth of its time for 0.4 GB.
+# The compiler collects its garbage late: a tenth of its time for 0.4 GB.
 PATIENT = ["--param", "ggc-min-expand=1000", "--param", "ggc-min-heapsize=400000"]
 INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
 BINDS = re.compile(r"^void bind_\w+\(nb::module_& m\) \{$", re.MULTILINE)
