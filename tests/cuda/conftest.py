@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -40,12 +41,10 @@ class Native:
 
 
 @pytest.fixture(scope="session")
-def emulated_module(request, tmp_path_factory) -> ModuleType:
+def emulated_module() -> ModuleType:
     if reason := emulator.missing():
         pytest.skip(reason)
-    cache = getattr(request.config, "cache", None)  # absent with -p no:cacheprovider
-    folder = cache.mkdir("cuda_emulator") if cache else tmp_path_factory.mktemp("cuda_emulator")
-    return emulator.build(folder)
+    return emulator.build()
 
 
 @pytest.fixture(params=["emulated", pytest.param("device", marks=pytest.mark.cuda)])
@@ -67,11 +66,61 @@ def log(native, tmp_path, monkeypatch) -> DeviceLog:
 
 
 @pytest.fixture
+def emulate(native, monkeypatch) -> Callable[..., None]:
+    """Sets what the stand-in runtime says of its device; a real one is as it is.
+
+    Numbers by name: processors, the shared memory of a block in bytes, capability.
+    """
+
+    def settings(**numbers: int | None) -> None:
+        for name, number in numbers.items():
+            if number is not None and native.device == "cpu":
+                monkeypatch.setenv(f"EMULATED_{name.upper()}", str(number))
+
+    return settings
+
+
+@pytest.fixture(params=["forward", "reverse"])
+def order(request, monkeypatch) -> None:
+    """Threads of an emulated block from the first to the last, or back.
+
+    A missing barrier changes the result.
+    """
+    if request.param == "reverse":
+        monkeypatch.setenv("EMULATED_ORDER", "reverse")
+
+
+@pytest.fixture
 def usable_device() -> None:
     """Skip the test where the operators have no CUDA device, and say why."""
     cuda = build_info.build_info()["cuda"]
     if not cuda["usable"]:
         pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
+
+
+@pytest.fixture
+def graphed(usable_device) -> Callable[..., tuple[list[Tensor], list[Tensor]]]:
+    """Runs work on a stream of its own, records it and replays it; the results of both.
+
+    A capture fails on any hidden synchronisation, allocation or use of the default stream.
+    """
+
+    def replayed(work: Callable[[], list[Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            expected = work()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = work()
+        for result in results:
+            result.fill_(math.nan)
+        graph.replay()
+        torch.cuda.synchronize()
+        return expected, results
+
+    return replayed
 
 
 @pytest.fixture(params=["host", pytest.param("cuda", marks=pytest.mark.cuda)])

@@ -2,6 +2,9 @@
 
 Two things of CUDA's language have no meaning in C++ and are rewritten before compiling: launches
 `kernel<<<grid, block, shared, stream>>>(arguments)` and the declaration of dynamic shared memory.
+
+What is compiled is kept in the user's cache folder under a hash of all that goes into it, so that a
+run compiles what has changed since: of the kernels, the bindings and nanobind.
 """
 
 from __future__ import annotations
@@ -9,28 +12,41 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 from filelock import FileLock
 
+from dgbench.runtime.machine import cache_root
+
 SOURCES = Path(__file__).resolve().parents[2] / "kernels_cuda"
 DRIVER = SOURCES / "common" / "driver"
 RUNTIME = Path(__file__).resolve().parent / "emulated"
+CACHE = cache_root() / "cuda-emulator"
+KEPT = 12
+"""Newest files of each kind that stay in the cache."""
 MODULE = "_cuda_emulated"
-# The fortified longjmp() refuses to go to another stack.
-UNFORTIFIED = "-U_FORTIFY_SOURCE"
 # In a checked run (scripts/sanitize.py) the kernels are watched as the operators of the CPU are.
 CHECKS = {
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1"],
 }.get(os.environ.get("DGBENCH_SANITIZER", ""), [])
+FLAGS = [
+    "-std=c++17", "-fPIC", "-fvisibility=hidden", "-w", "-fopenmp",
+    "-U_FORTIFY_SOURCE",  # the fortified longjmp() refuses to go to another stack
+    f"-DDGBENCH_MODULE={MODULE}", "-DDGBENCH_EMULATED_DEVICE", *CHECKS,
+]  # fmt: skip
+# The compiler collects its garbage late: a tenth of its time for 0.4 GB.
+PATIENT = ["--param", "ggc-min-expand=1000", "--param", "ggc-min-heapsize=400000"]
 INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
 BINDS = re.compile(r"^void bind_\w+\(nb::module_& m\) \{$", re.MULTILINE)
 LAUNCH = re.compile(r"([\w:]+(?:<[^<>;()]*>)?)\s*<<<(.+?)>>>\s*\(", re.DOTALL)
@@ -76,71 +92,127 @@ def split_arguments(text: str) -> list[str]:
     return parts
 
 
-def build(cache: Path) -> ModuleType:
-    """Compile (once per state of the sources) and import the module."""
-    target = compiled(cache) / f"{MODULE}{sysconfig.get_config_var('EXT_SUFFIX')}"
+def build() -> ModuleType:
+    """The module, compiled where the cache does not have it."""
+    import nanobind
+
+    own = Path(nanobind.__file__).parent
+    kernels = joined(sorted(SOURCES.glob("*/*.cu")), kernel_apart)
+    bindings = joined(sorted(SOURCES.glob("*/cuda*.cpp")), binding_apart)
+    # Bindings take most of their time to instantiate and none to run. The linker keeps the first
+    # of several definitions of an inline function: one that is optimized.
+    units = {
+        "kernels": (kernels, "-O1", ()),
+        "bindings": (bindings, "-O0", (own / "include", own / "ext/robin_map/include")),
+        "nanobind": ('#include "nb_combined.cpp"\n', "-O0",
+                     (own / "src", own / "include", own / "ext/robin_map/include")),
+    }  # fmt: skip
+    target = linked(MODULE, units, sysconfig.get_config_var("EXT_SUFFIX"), "-shared")
     spec = importlib.util.spec_from_file_location(MODULE, target)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def build_driver(cache: Path) -> Path:
-    """The driver of the kernels as a program for the host, linked with the module's kernels."""
-    folder = compiled(cache)
-    digest = hashlib.sha256()
-    for path in sorted(DRIVER.iterdir()):
-        digest.update(path.read_bytes())
-    target = folder / f"kernel_driver-{digest.hexdigest()[:16]}"
-    with FileLock(f"{target}.lock"):
-        if not target.exists():
-            unit = folder / "driver.cpp"
-            unit.write_text("".join(f'#include "{p}"\n' for p in sorted(DRIVER.glob("*.cpp"))))
-            (made,) = compile_units([unit], flags_for(folder / "src"), folder)
-            link(target, [made, folder / "kernels.o"])
+def build_driver() -> Path:
+    """The driver of the kernels as a program for the host."""
+    units = {
+        "driver": (joined(sorted(DRIVER.glob("*.cpp")), lambda text, _: text), "-O1", (DRIVER,)),
+        "kernels": (joined(sorted(SOURCES.glob("*/*.cu")), kernel_apart), "-O1", ()),
+    }
+    return linked("kernel_driver", units, "")
+
+
+def build_library(name: str, source: str) -> Path:
+    """A library of one source, whose functions are C's."""
+    unit = (source, "-O1 -fvisibility=default", ())
+    return linked(name, {name: unit}, ".so", "-shared")
+
+
+Unit = tuple[str, str, tuple[Path, ...]]
+"""Text, flags of its own, and folders that it includes from beside those of the kernels."""
+
+
+def linked(name: str, units: dict[str, Unit], suffix: str, *how: str) -> Path:
+    """Compile what the cache does not have of some units, all at once, and link them."""
+    try:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        folder = CACHE
+    except OSError:
+        folder = Path(tempfile.mkdtemp())
+    keys = {unit: key_of(unit, *parts) for unit, parts in units.items()}
+    target = folder / f"{name}-{digest(*keys.values(), *how)}{suffix}"
+    # Workers of one test run start together: the first compiles, the others wait for it.
+    with FileLock(folder / "lock"):
+        if target.exists():
+            target.touch()
+            return target
+        with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+            jobs = [(unit, keys[unit], parts, folder) for unit, parts in units.items()]
+            objects = list(pool.map(lambda job: compile_unit(*job), jobs))
+        unfinished = target.with_suffix(".tmp")
+        run_gcc(*how, "-fopenmp", *CHECKS, *map(str, objects), "-o", str(unfinished))
+        unfinished.replace(target)
+        for kind in {*units, name}:
+            files = sorted(folder.glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime)
+            for old in files[:-KEPT]:
+                old.unlink()
     return target
 
 
-def compiled(cache: Path) -> Path:
-    """Folder of the module and its objects; compiled where it is not there yet."""
+def compile_unit(name: str, key: str, unit: Unit, folder: Path) -> Path:
+    text, flags, include = unit
+    made = folder / f"{name}-{key}.o"
+    if made.exists():
+        made.touch()
+        return made
+    with tempfile.TemporaryDirectory() as tree:
+        for path, header in headers().items():
+            copy = Path(tree) / path
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(header)
+        source = Path(tree) / f"{name}.cpp"
+        source.write_text(text)
+        folders = [*include, tree, RUNTIME, SOURCES, sysconfig.get_paths()["include"]]
+        unfinished = made.with_suffix(".tmp")
+        run_gcc(*FLAGS, *PATIENT, *flags.split(), *(f"-I{path}" for path in folders), "-c",
+                str(source), "-o", str(unfinished))  # fmt: skip
+        unfinished.replace(made)
+    return made
+
+
+def key_of(name: str, text: str, flags: str, include: tuple[Path, ...]) -> str:
+    """Hash of all that an object is made from; headers of the kernels are not nanobind's."""
     import nanobind
 
-    sources = [*device_sources(), *sorted(SOURCES.glob("*/*.h*")), *sorted(RUNTIME.iterdir())]
-    digest = hashlib.sha256(sys.version.encode() + nanobind.__version__.encode())
-    digest.update(" ".join(CHECKS).encode())
-    for path in [*sources, Path(__file__)]:
-        digest.update(path.read_bytes())
-    folder = cache / digest.hexdigest()[:16]
-    target = folder / f"{MODULE}{sysconfig.get_config_var('EXT_SUFFIX')}"
-    # Workers of one test run start together: the first compiles, the others wait for it.
-    with FileLock(f"{folder}.lock"):
-        if not target.exists():
-            compile_module(folder, target, Path(nanobind.__file__).parent)
-    return folder
+    own = [] if name == "nanobind" else [text, *headers().values(), *others()]
+    python = [sys.version, nanobind.__version__] if include else []
+    return digest(compiler(), *FLAGS, flags, *python, *own)
 
 
-def device_sources() -> list[Path]:
-    """Kernels, what they share, and bindings: of every operator's folder."""
-    patterns = ("*/*.cu", "*/*.cuh", "*/cuda*.cpp")
-    return sorted(path for pattern in patterns for path in SOURCES.glob(pattern))
+@cache
+def headers() -> dict[str, str]:
+    """Rewritten headers of the kernels, by their place."""
+    paths = sorted(SOURCES.glob("*/*.cuh"))
+    return {path.relative_to(SOURCES).as_posix(): rewrite(path.read_text()) for path in paths}
 
 
-def compile_module(folder: Path, target: Path, nanobind: Path) -> None:
-    tree = folder / "src"
-    for path in SOURCES.glob("*/*.cuh"):
-        copy = tree / path.relative_to(SOURCES)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(rewrite(path.read_text()))
-    kernels, bindings = folder / "kernels.cpp", folder / "bindings.cpp"
-    kernels.write_text(joined(sorted(SOURCES.glob("*/*.cu")), kernel_apart))
-    bindings.write_text(joined(sorted(SOURCES.glob("*/cuda*.cpp")), binding_apart))
-    flags = flags_for(tree, nanobind / "include", nanobind / "ext/robin_map/include")
-    objects = compile_units([kernels], flags, folder)
-    # Bindings take most of their time to instantiate and none to run. The linker keeps the first
-    # of several definitions of an inline function: one that is optimized.
-    unoptimized = [*flags, "-O0"]
-    objects += compile_units([bindings, nanobind / "src/nb_combined.cpp"], unoptimized, folder)
-    link(target, objects, "-shared")
+@cache
+def others() -> list[str]:
+    """Headers that are taken as they are."""
+    paths = [*SOURCES.glob("*/*.h"), *SOURCES.glob("*/*.hpp"), *DRIVER.iterdir(),
+             *RUNTIME.iterdir()]  # fmt: skip
+    return [path.read_text() for path in sorted(paths)]
+
+
+@cache
+def compiler() -> str:
+    """Version and machine of the compiler."""
+    return platform.machine() + run_gcc("-dumpfullversion")
+
+
+def digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def joined(sources: list[Path], apart: Callable[[str, str], str]) -> str:
@@ -149,13 +221,13 @@ def joined(sources: list[Path], apart: Callable[[str, str], str]) -> str:
     Headers come first. Names that two sources give to things of their own are kept `apart` in
     namespaces, whose names it is given.
     """
-    headers, bodies = [], []
+    includes, bodies = [], []
     for number, path in enumerate(sources):
         text = rewrite(path.read_text())
-        headers += INCLUDE.findall(text)
+        includes += INCLUDE.findall(text)
         body = apart(INCLUDE.sub("", text), f"source_{number}")
-        bodies.append(f'#line 1 "{path}"\n{body}')
-    return "\n".join([*dict.fromkeys(headers), *bodies])
+        bodies.append(f'#line 1 "{path.relative_to(SOURCES.parent)}"\n{body}')
+    return "\n".join([*dict.fromkeys(includes), *bodies])
 
 
 def kernel_apart(text: str, own: str) -> str:
@@ -172,32 +244,10 @@ def binding_apart(text: str, own: str) -> str:
     return text.replace("\n}  // namespace\n", "\n} }\n")
 
 
-def flags_for(tree: Path, *more: Path) -> list[str]:
-    """Of the compiler, for sources that include the rewritten ones of `tree`."""
-    flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-w", "-fopenmp"]
-    flags += [UNFORTIFIED, f"-DDGBENCH_MODULE={MODULE}", "-DDGBENCH_EMULATED_DEVICE", *CHECKS]
-    return flags + [
-        f"-I{path}" for path in [tree, RUNTIME, SOURCES, *more, sysconfig.get_paths()["include"]]
-    ]
-
-
-def run_gcc(*words: str) -> None:
+def run_gcc(*words: str) -> str:
     # What is loaded into this process to watch it would watch the compiler too.
     environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-    subprocess.run(["g++", *words], check=True, env=environment)
-
-
-def compile_units(units: list[Path], flags: list[str], folder: Path) -> list[Path]:
-    def compile_unit(unit: Path) -> Path:
-        made = folder / f"{unit.stem}.o"
-        run_gcc(*flags, "-c", str(unit), "-o", str(made))
-        return made
-
-    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        return list(pool.map(compile_unit, units))
-
-
-def link(target: Path, objects: list[Path], *how: str) -> None:
-    unfinished = target.with_suffix(".tmp")
-    run_gcc(*how, "-fopenmp", *CHECKS, *map(str, objects), "-o", str(unfinished))
-    unfinished.replace(target)
+    done = subprocess.run(
+        ["g++", *words], check=True, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    return done.stdout

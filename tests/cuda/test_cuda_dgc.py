@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
-from dgc_ranks import as_ranks
 from dgc_tiny import random_sequence, tiny_workload
 
-from dgbench.kernels_cuda import attention
 from dgbench.lab.result_checks import largest
 from dgbench.models import SEQUENCE_MODELS
-from dgbench.models import attention as models
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import relative
-from dgbench.systems.base.sequences import (
-    vertex_steps,
-)
-from dgbench.systems.dgc.placement import by_snapshots
 from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
-from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 EPOCHS = 3
 TOLERANCE = 2e-5
@@ -68,31 +58,3 @@ def test_attention_with_heads_and_pairs(device, task, heads):
     trainer.prepare()
     agree(trainer, work, data)
     trainer.close()
-
-
-def test_workers_ask_only_for_the_outputs_they_keep(monkeypatch):
-    """Steps of others stand in a worker's sequences; the compiled form is told so."""
-    data, work = random_sequence(12, 7, 20, 5), tiny_workload("dysat", hidden_dim=8)
-    graph = vertex_steps(data, work)
-    placement = by_snapshots(graph, 3)
-    wanted: list[tuple[int, int]] = []
-    real = attention.packed_attention
-
-    def watched(q, *arguments, own=None, **named):
-        wanted.append((int(own.sum()) if own is not None else q[..., 0].numel(), q[..., 0].numel()))
-        return real(q, *arguments, own=own, **named)
-
-    monkeypatch.setattr(models.compiled, "packed_attention", watched)
-    plain = PlainSequences(work, data, dtype=torch.float64)
-    want = [plain.train_epoch() for _ in range(EPOCHS)]
-    one_at_a_time = threading.Lock()  # parameters are drawn from torch's one generator
-
-    def be(comm):
-        with one_at_a_time:
-            trainer = ChunkRankTrainer(comm, work, data, placement, graph=graph)
-        return [trainer.train_epoch() for _ in range(EPOCHS)]
-
-    for losses in as_ranks(3, be):
-        assert losses == pytest.approx(want, rel=TOLERANCE)
-    assert sum(own for own, _ in wanted) == EPOCHS * graph.num_vertices
-    assert sum(steps for _, steps in wanted) > 2 * EPOCHS * graph.num_vertices

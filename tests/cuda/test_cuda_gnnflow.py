@@ -1,17 +1,17 @@
-"""GNNFlow on a device: graphs of a million edges sampled where they lie, and training with them."""
+"""GNNFlow on a device: graphs of a million edges sampled where they lie, as they grow."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from device_cases import assert_hops_equal
 
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore
+from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore, hold_ballast
 from dgbench.kernels_cuda.temporal_store.resident import ResidentStore
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("usable_device")]
-FIELDS = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
 VERTICES = 50_000
 
 
@@ -22,17 +22,15 @@ def events(count: int, begin: float) -> tuple[torch.Tensor, torch.Tensor, torch.
     return src, dst, begin + torch.arange(count).div(3, rounding_mode="floor").double()
 
 
-def assert_equal(
-    there: DeviceStore | ResidentStore, store: TemporalStore, roots: int, **how: object
-) -> None:
+def compare(there: DeviceStore | ResidentStore, store: TemporalStore, roots: int, draw=0) -> None:
     random = torch.Generator().manual_seed(roots)
     nodes = torch.randint(VERTICES, (roots,), generator=random)
     times = store.last_time * torch.rand(roots, generator=random, dtype=torch.float64)
-    right = sample_hops(store, nodes, times, [10, 10], **how)
-    found = there.sample_hops(nodes.cuda(), times.cuda(), [10, 10], **how)
-    for one, other in zip(right[0], found[0], strict=True):
-        for field in FIELDS:
-            assert torch.equal(getattr(one, field), getattr(other, field).cpu()), field
+    for policy in ("recent", "uniform"):
+        for search in ("binary", "linear"):
+            how = {"policy": policy, "search": search, "draw": draw}
+            right = sample_hops(store, nodes, times, [10, 10], **how)
+            assert_hops_equal(right, there.sample_hops(nodes.cuda(), times.cuda(), [10, 10], **how))
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -45,15 +43,24 @@ def test_large_graphs_are_sampled_alike_as_they_grow(placement, layout):
     for count in (100_000, 7, 400_000):
         store.insert(*events(count, store.last_time))
         there.update()
-        for policy in ("recent", "uniform"):
-            for search in ("binary", "linear"):
-                assert_equal(there, store, 12_000, policy=policy, search=search, draw=count)
+        compare(there, store, 12_000, count)
+    there.close()
+
+
+@pytest.mark.parametrize("name", ["adaptive", "grown"])
+def test_large_graphs_grow_on_the_device(name):
+    how = {"policy": BlockPolicy(name, 256), "undirected": True}
+    store, there = TemporalStore(VERTICES, **how), ResidentStore(VERTICES, **how)
+    for count in (1_000_000, 100_000, 7, 400_000):
+        batch = events(count, store.last_time if store.num_events else 0.0)
+        store.insert(*batch)
+        there.insert(*batch)
+        compare(there, store, 12_000, count)
+    assert there.memory().blocks == store.memory().blocks
     there.close()
 
 
 def test_a_ballast_leaves_what_was_asked_for():
-    from dgbench.kernels_cuda.temporal_store.device import hold_ballast
-
     leave = 1 << 30
     held = hold_ballast(leave, torch.device("cuda"))
     free, _ = torch.cuda.mem_get_info()
@@ -66,61 +73,9 @@ def test_a_ballast_leaves_what_was_asked_for():
 def test_samples_on_a_stream_of_their_own_wait_for_the_update():
     store = TemporalStore(VERTICES, undirected=True)
     store.insert(*events(300_000, 0.0))
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
+    with torch.cuda.stream(torch.cuda.Stream()):
         there = DeviceStore(store, "cuda")
         for _ in range(3):
             store.insert(*events(50_000, store.last_time))
             there.update()
-            assert_equal(there, store, 3000, policy="uniform")
-
-
-@pytest.mark.parametrize("name", ["adaptive", "grown"])
-def test_large_graphs_grow_on_the_device(name):
-    how = {"policy": BlockPolicy(name, 256), "undirected": True}
-    store, there = TemporalStore(VERTICES, **how), ResidentStore(VERTICES, **how)
-    for count in (1_000_000, 100_000, 7, 400_000):
-        batch = events(count, store.last_time if store.num_events else 0.0)
-        store.insert(*batch)
-        there.insert(*batch)
-        for policy in ("recent", "uniform"):
-            assert_equal(there, store, 12_000, policy=policy, draw=count)
-    assert there.memory().blocks == store.memory().blocks
-    there.close()
-
-
-def test_inserts_and_samples_are_played_again_as_one_graph():
-    """Events, roots and counts stay on the device; the batches differ from play to play."""
-    size = 2000
-    store = TemporalStore(VERTICES, undirected=True)
-    there = ResidentStore(VERTICES, undirected=True)
-    batches = [events(size, 1000.0 * k) for k in range(5)]
-    given = [array.cuda() for array in batches[0]]
-    there.reserve(8 * size, size)
-
-    def step() -> list:
-        there.insert(*given)
-        return there.launch_hops(given[0], given[2] + 1, [10, 10])
-
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):  # kernels are loaded, memory is there
-        step()
-    torch.cuda.synchronize()
-    there.clear()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        found = step()
-    for src, dst, t in batches:
-        for array, new in zip(given, (src, dst, t), strict=True):
-            array.copy_(new)
-        graph.replay()
-        store.insert(src, dst, t)
-        right = sample_hops(store, src, t + 1, [10, 10])[0]
-        for one, hop in zip(right, found[0], strict=True):
-            other = hop.cut(int(hop.targets.live), int(hop.offsets[-1]))
-            for field in FIELDS:
-                assert torch.equal(getattr(one, field), getattr(other, field).cpu()), field
-    assert there.num_events == store.num_events
-    there.insert(*events(size, 9000.0))  # room for what was played again is counted
-    assert there.num_events == 6 * size
+            compare(there, store, 3000)

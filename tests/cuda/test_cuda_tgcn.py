@@ -55,19 +55,6 @@ def test_a_device_trains_as_the_cpu_does(how, fields):
     wanted = losses(opened("cpu", fields=fields))
     assert losses(opened("cuda", fields=fields, **how)) == pytest.approx(wanted, abs=1e-8, rel=0)
 
-
-def test_copies_and_training_of_a_streamed_state_are_on_the_timeline():
-    trainer = opened(
-        "cuda", count=200_000, vertices=60_000, hidden=64, dtype=torch.float32,
-        resident=False, parts=4,
-    )  # fmt: skip
-    trainer.train_epoch()
-    regions = trainer.regions[0]
-    regions.timeline.start()
-    trainer.train_epoch()
-    spans = regions.timeline.stop()
-    assert {what for what, _, _ in spans} >= {"copy", "train"}
-    assert all(end >= begin >= 0 for _, begin, end in spans)
     # How much of it overlaps is measured (Table 2), not held: a fast device waits for the host.
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +24,11 @@ from dgbench.kernels_cuda.edge_sampling import (
 )
 from dgbench.kernels_cuda.edge_sampling import device as device_edge_sampling
 from dgbench.kernels_cuda.edge_sampling.device import table_on
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base.interactions import InteractionWorkload
+from dgbench.systems.tgcn import program as programs
+from dgbench.systems.tgcn.recounts import check_kept
+from dgbench.systems.tgcn.system import TgcnSystem
 
 TABLES = [  # vertices, edges, undirected, power of the skew
     (1, 0, False, 1),
@@ -47,28 +54,18 @@ def ids(case) -> str:
     return "-".join(map(str, case))
 
 
-@pytest.mark.parametrize("case", [c for c in TABLES if not c[2]], ids=ids)
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.3, 1.0])
 @pytest.mark.parametrize("rounding", ["nearest", "random"])
-def test_the_share_that_is_kept_is_that_of_the_cpu(native, case, share, rounding):
-    table = table_of(case)
-    right = keep_share(table, share, seed=2**40 + 3, rounding=rounding)
-    found = device_edge_sampling.keep_share(
-        table_on(table, native.device), share, seed=2**40 + 3, rounding=rounding,
-        native=native.module,
-    )  # fmt: skip
-    assert torch.equal(found.cpu(), right)
-
-
-def test_a_row_that_draws_long_numbers(native):
-    edges = (1 << 16) + 70
+def test_the_share_that_is_kept_is_that_of_the_cpu(native, rounding):
+    edges = (1 << 16) + 70  # a row that draws long numbers
     zeros = torch.zeros(edges, dtype=torch.int64)
-    table = EdgeTable.build(zeros, zeros, torch.arange(edges).double(), 2)
-    right = keep_share(table, 0.4, seed=5)
-    found = device_edge_sampling.keep_share(
-        table_on(table, native.device), 0.4, seed=5, rounding="nearest", native=native.module
-    )
-    assert torch.equal(found.cpu(), right)
+    long = EdgeTable.build(zeros, zeros, torch.arange(edges).double(), 2)
+    for table in (*(table_of(case) for case in TABLES if not case[2]), long):
+        for share in (0.4,) if table is long else (0.0, 0.5, 0.3, 1.0):
+            how = {"seed": 2**40 + 3, "rounding": rounding}
+            right = keep_share(table, share, **how)
+            there = table_on(table, native.device)
+            found = device_edge_sampling.keep_share(there, share, native=native.module, **how)
+            assert torch.equal(found.cpu(), right)
 
 
 WALKS = [  # frontier, draws, subgraphs, replacement, by degree
@@ -160,8 +157,7 @@ def rows(sample) -> list[tuple[Tensor, ...]]:
 
 
 def same(one, other) -> bool:
-    pairs = zip(rows(one), rows(other), strict=True)
-    return all(torch.equal(a, b) for x, y in pairs for a, b in zip(x, y, strict=True))
+    return all(map(torch.equal, sum(rows(one), ()), sum(rows(other), ())))
 
 
 SPACES = [("vertex", {"union": False}), ("edges", {"union": True}), ("vertices", None)]
@@ -183,28 +179,24 @@ def test_a_sample_of_everything_is_that_of_the_cpu(native, case, space, how, tim
         starts = torch.arange(14)
         right = sample_nodewise(table, roots, share=1.0, layers=3, before=before, **how)
     found = on_device(native, table, roots, starts, space, share=1.0, layers=3, before=before)
-    for one, other in zip(rows(found), rows(right), strict=True):
-        for mine, its in zip(one, other, strict=True):
-            assert torch.equal(mine, its)
-    assert torch.equal(found.node_offsets.cpu(), right.node_offsets)
-    assert torch.equal(found.nodes.cpu(), right.nodes)
-    assert torch.equal(found.pools.cpu(), right.pools)
+    assert same(found, right)
+    for name in ("node_offsets", "nodes", "pools"):
+        assert torch.equal(getattr(found, name).cpu(), getattr(right, name)), name
 
 
-@pytest.mark.parametrize("case", TABLES[2:], ids=ids)
+@pytest.mark.parametrize("case", [(40, 30, False, 1), (60, 300, False, 3), (50, 200, True, 2)])
 @pytest.mark.parametrize(
-    ("space", "how", "weights"),
+    ("space", "weights"),
     [
-        (*space, weights)
-        for space, weights in product(SPACES, (None, "degree", "edge"))
-        if space[0] != "vertices" or weights != "edge"  # which do not say what a vertex weighs
+        (space, weights)
+        for (space, _), weights in product(SPACES, (None, "degree", "edge"))
+        if space != "vertices" or weights != "edge"  # which do not say what a vertex weighs
     ],
-    ids=lambda x: str(x)[:8],
 )
 @pytest.mark.parametrize("sizes", [[], [3, 5]], ids=str)
-def test_a_sample_is_of_its_size_and_of_its_candidates(native, case, space, how, weights, sizes):
+def test_a_sample_is_of_its_size_and_of_its_candidates(native, case, space, weights, sizes):
     table = table_of(case)
-    roots, groups = roots_of(table, 21), 21
+    roots, groups = roots_of(table, 13), 13
     starts = torch.arange(groups + 1)
     edge_weights = torch.ones(table.num_edges, dtype=torch.float64)
     edge_weights[::3] = 0
@@ -310,7 +302,7 @@ def rows_on(native, table, share, **how):
 
 
 @pytest.mark.parametrize("case", [c for c in TABLES if not c[2]], ids=ids)
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.3, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_rows_are_drawn_from_by_segment_its_search(native, case, share):
     table = table_of(case)
     found = rows_on(native, table, share)
@@ -319,7 +311,7 @@ def test_rows_are_drawn_from_by_segment_its_search(native, case, share):
     row[table.eid.long()] = torch.repeat_interleave(table.degrees)
     kept = torch.bincount(row[found], minlength=table.num_nodes)
     assert torch.equal(kept, share_of(table.degrees, share))
-    for at_once in (1, 37, 1000):
+    for at_once in (37, 1000) if table.num_nodes > 100 else (1, 37):
         assert torch.equal(rows_on(native, table, share, at_once=at_once), found)
     if 0 < share < 1 and case[1] > 100:
         assert not torch.equal(rows_on(native, table, share, seed=8), found)
@@ -338,9 +330,9 @@ def test_every_choice_of_a_row_is_as_likely_as_any_other(native):
 
 
 @pytest.mark.parametrize("case", TABLES, ids=ids)
-@pytest.mark.parametrize(("space", "how"), SPACES, ids=lambda x: str(x)[:8])
+@pytest.mark.parametrize("space", [space for space, _ in SPACES])
 @pytest.mark.parametrize("weights", [None, "degree"])
-def test_the_tree_draws_as_many_as_keys_do(native, case, space, how, weights):
+def test_the_tree_draws_as_many_as_keys_do(native, case, space, weights):
     table = table_of(case)
     roots = roots_of(table, 13)
     starts = torch.arange(14) if space != "vertices" else torch.tensor([0, 6, 13])
@@ -356,15 +348,6 @@ def test_the_tree_draws_as_many_as_keys_do(native, case, space, how, weights):
 
 def test_training_on_a_device_draws_there(native, monkeypatch):
     """The program of a trainer on a device asks it for its sample, where the switches say so."""
-    from functools import partial
-    from types import SimpleNamespace
-
-    from dgbench.runtime.meter import Meter
-    from dgbench.systems.base.interactions import InteractionWorkload
-    from dgbench.systems.tgcn import program as programs
-    from dgbench.systems.tgcn.recounts import check_kept
-    from dgbench.systems.tgcn.system import TgcnSystem
-
     asked: list[str] = []
 
     def rows(table, share, *, seed, device):

@@ -21,26 +21,33 @@ from dgbench.systems.gnnflow.experiments.settings import BY_NAME
 from dgbench.systems.gnnflow.system import GnnflowSystem
 
 
+@pytest.fixture(autouse=True)
+def _serve(native, monkeypatch):
+    if native.device == "cpu":
+        for module in (device_store, resident):
+            monkeypatch.setattr(module, "extension", lambda device: native.module)
+
+
 def task(model: str) -> StreamWorkload:
     dysat = {"window": 86400.0, "snapshots": 2} if model == "dysat" else {}
     return StreamWorkload(
         dataset="reddit", source="twin", scale=1 / 64, model=model, undirected=True, node_dim=6,
         edge_dim=5, fanouts=(3,) if model == "tgn" else (3, 2), hidden_dim=8, time_dim=4,
-        memory_dim=6, batch=60, events=600, dropout=0.0,
+        memory_dim=6, batch=60, events=300, dropout=0.0,
         sampling="recent" if model == "tgn" else "uniform", **dysat,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("placement", [*PLACEMENTS, RESIDENT])
-@pytest.mark.parametrize("model", ["tgn", "tgat", "dysat"])
-@pytest.mark.parametrize("in_place", [True, False])
-def test_losses_do_not_depend_on_who_samples(native, monkeypatch, placement, model, in_place):
-    if native.device == "cpu":
-        for module in (device_store, resident):
-            monkeypatch.setattr(module, "extension", lambda device: native.module)
+@pytest.mark.parametrize(
+    ("model", "placement", "in_place"),
+    [("tgn", RESIDENT, True), ("tgn", "cuda", False), ("tgat", "hybrid", True),
+     ("tgat", "uva", False), ("dysat", "guided", True), ("dysat", "unified", True),
+     ("dysat", RESIDENT, True)],
+)  # fmt: skip
+def test_losses_do_not_depend_on_who_samples(native, model, placement, in_place):
+    """Samples of every placement are compared in test_temporal_stores.py."""
     workload = task(model)
-    data = load_stream(workload)
-    switches = GnnflowSystem().switches({"in_place": in_place})
+    data, switches = load_stream(workload), GnnflowSystem().switches({"in_place": in_place})
     losses = []
     for kind, how in (
         (StoreAccess, {}),
@@ -48,20 +55,17 @@ def test_losses_do_not_depend_on_who_samples(native, monkeypatch, placement, mod
     ):
         access = kind(workload, data, switches, **how)
         trainer = StreamTrainer(workload, data, access, device="cpu")
-        trainer.insert(300)
-        first = trainer.train(0, 300)
-        trainer.insert(400)
-        losses.append((first, trainer.train(300, 400)))
+        trainer.insert(150)
+        first = trainer.train(0, 150)
+        trainer.insert(210)
+        losses.append((first, trainer.train(150, 210)))
     assert losses[0] == losses[1]
     assert torch.isfinite(torch.tensor(losses)).all()
     assert (access.meter.counters["graph_bytes_sent"] > 0) == (placement != "uva")
     assert access.report()["store_bytes"] > 0
 
 
-def test_settings_say_where_the_graph_lies(native, monkeypatch):
-    if native.device == "cpu":
-        for module in (device_store, resident):
-            monkeypatch.setattr(module, "extension", lambda device: native.module)
+def test_settings_say_where_the_graph_lies(native):
     workload = task("tgn")
     data, switches = load_stream(workload), GnnflowSystem().switches({})
     for settings, kind in (
@@ -70,25 +74,21 @@ def test_settings_say_where_the_graph_lies(native, monkeypatch):
     ):
         access = DeviceAccess(workload, data, switches, sampler=native.device, settings=settings)
         assert type(access.mirror) is kind
-        access.insert(0, 300)
-        access.insert(300, 400)
-        assert access.store.num_events == 400
+        access.insert(0, 200)
+        access.insert(200, 300)
+        assert access.store.num_events == 300
     with pytest.raises(UnknownKeyError, match="placement"):
         DeviceAccess(workload, data, switches, sampler=native.device, placement="nowhere")
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_cells_of_figure_13_sample_from_every_placement(native, monkeypatch, placement):
-    if native.device == "cpu":
-        monkeypatch.setattr(device_store, "extension", lambda device: native.module)
-    small = replace(fig13.SETTINGS["tgat"], batch=20)
-    monkeypatch.setitem(fig13.SETTINGS, "tgat", small)
+    monkeypatch.setitem(fig13.SETTINGS, "tgat", replace(fig13.SETTINGS["tgat"], batch=20))
     context = RunContext(device=native.device, preset="smoke", threads=1)
     measured = fig13.measure(BY_NAME["reddit"], placement, context)
     assert number(measured, "throughput", of="neighbours") > 0
-    assert (number(measured, "memory", of="device") > 0) == (
-        placement in ("cuda", "hybrid", "guided")
-    )
+    on_device = placement in ("cuda", "hybrid", "guided")
+    assert (number(measured, "memory", of="device") > 0) == on_device
     assert bool(measured.notes) == (placement == "unified")
     if placement == "unified":
         ballast = []
@@ -101,5 +101,5 @@ def test_cells_of_figure_13_sample_from_every_placement(native, monkeypatch, pla
     if placement == "cuda":
         # The limit stands to the graph as it does by Table 6, which GDELT keeps and Netflix not.
         fig13.measure(BY_NAME["gdelt"], placement, context)
-        with pytest.raises(MemoryError, match="out of device memory"):
+        with pytest.raises(MemoryError):
             fig13.measure(BY_NAME["netflix"], placement, context)

@@ -91,11 +91,6 @@ def test_a_cpu_stage_is_the_function_itself(enabled, rows, seed):
     )
 
 
-def test_it_takes_tensors_only():
-    with pytest.raises(InvalidInputError, match="argument 1 of a stage is a int"):
-        CapturedStage(product)(draw(2, 2), 3)
-
-
 def test_one_capture_per_combination_of_shapes(device):
     stage = CapturedStage(product, name="dense")
     w = draw(3, 2, seed=1, grad=True)
@@ -295,13 +290,12 @@ def test_the_callers_stream_comes_back_where_a_capture_ends_badly(driver, monkey
     assert current == ["caller's"]
 
 
-@pytest.mark.parametrize("result", [None, 1.0])
-def test_results_are_tensors(driver, result):
-    with pytest.raises(InvalidInputError, match=f"result 1 .* is a {type(result).__name__}, expe"):
-        graphs.capture(lambda x: (x * 2, result), (draw(2, 2, grad=True),))
-
-
-def test_errors_of_the_function_itself_are_not_hidden(device):
-    stage = CapturedStage(product)
+def test_what_cannot_be_captured_is_named(driver, monkeypatch):
+    with pytest.raises(InvalidInputError, match="argument 1"):
+        CapturedStage(product)(draw(2, 2), 3)
+    for result in (None, 1.0):
+        with pytest.raises(InvalidInputError, match="result 1"):
+            graphs.capture(lambda x, y=result: (x * 2, y), (draw(2, 2, grad=True),))
+    monkeypatch.setattr(graphs, "on_device", lambda tensors: True)
     with pytest.raises(UnsupportedError, match="shapes cannot be multiplied"):
-        stage(draw(4, 3), draw(2, 2, grad=True))
+        CapturedStage(product)(draw(4, 3), draw(2, 2, grad=True))

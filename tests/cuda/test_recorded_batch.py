@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from device_cases import HOP
 from torch import Tensor
 
 from dgbench.kernels_cuda.batch_rows import MemoryTables, device
@@ -19,7 +20,6 @@ from dgbench.systems.base.stream_memory import Recalled, VertexMemory, last_mess
 from dgbench.systems.operators.predictions import batches
 
 VERTICES, WIDTH, EDGE_DIM, NODE_DIM = 40, 8, 3, 5
-HOP = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ class Both:
         {"fanouts": [2, 3, 2], "policy": "uniform", "prop_time": True, "seed": 5, "replace": True},
         {"fanouts": [70, 1], "policy": "uniform", "search": "linear"},
     ],
-    ids=lambda how: str(how["fanouts"]),
+    ids=str,
 )
 def test_batches_are_those_of_the_cpu(there, count, how):
     both = Both(there, count, **how)
@@ -190,25 +190,25 @@ def test_events_at_no_vertices_are_told_later(there):
     ((hop,), place) = both.there.samples, both.there.distinct.place.tolist()
     assert int(hop.offsets[-1]) == 0
     assert [at >= 0 for at in place[:12]] == [i not in (2, 7) for i in range(12)]
-    with pytest.raises(InvalidInputError, match=r"src\[2\] is 40"):
+    with pytest.raises(InvalidInputError, match=r"src\[2\]"):
         both.there.store.check()
 
 
 def test_what_does_not_fit_is_refused(there):
     store = ResidentStore(VERTICES, device=there)
     table = torch.zeros(3, 2, device=there)
-    for arguments, how, found in [
-        ((0, [2]), {}, "0 events"),
-        ((9, [2000, 2000]), {}, "9 events with fan-outs"),
-        ((9, [0]), {}, "fanout is 0"),
-        ((9, [2]), {"features": table}, "features has 3 rows, the store 40"),
-        ((9, [2]), {"memory": MemoryTables(table, table, table, table)}, "memory has 3 rows"),
+    for arguments, how, name in [
+        ((0, [2]), {}, "events"),
+        ((9, [2000, 2000]), {}, "events"),
+        ((9, [0]), {}, "fanout"),
+        ((9, [2]), {"features": table}, "features"),
+        ((9, [2]), {"memory": MemoryTables(table, table, table, table)}, "memory"),
     ]:
-        with pytest.raises(InvalidInputError, match=found):
+        with pytest.raises(InvalidInputError, match=name):
             RecordedBatch(store, *arguments, **how)
     plain = RecordedBatch(store, 2, [1])
     plain.given[:2] = 1
     plain.read()
     assert plain.distinct.ids[: int(plain.distinct.count)].tolist() == [0, 1]
-    with pytest.raises(InvalidInputError, match="no memory"):
+    with pytest.raises(InvalidInputError, match="memory"):
         plain.write(table)

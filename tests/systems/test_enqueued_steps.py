@@ -18,8 +18,9 @@ STEPS = 5
 
 
 @pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
-@pytest.mark.parametrize("model", ["tgcn_model", "evolvegcn", "mpnn_lstm"])
-@pytest.mark.parametrize("loss_on", ["last", "every"])
+@pytest.mark.parametrize(
+    ("model", "loss_on"), [("tgcn_model", "last"), ("evolvegcn", "every"), ("mpnn_lstm", "last")]
+)
 def test_a_steady_step_does_not_wait_for_the_device(monkeypatch, model, loss_on):
     serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=9))
     work = tiny_workload(model=model, loss_on=loss_on)
@@ -101,20 +102,3 @@ def test_a_timed_loop_is_one_step_ahead(monkeypatch):
     assert ahead[:-1] == [1] * (len(begun) - 1)
     assert waited == list(range(len(begun)))
     assert number(measured, "loss") == begun[0].value()
-
-
-def test_a_trainer_with_a_step_of_its_own_is_timed_by_it(monkeypatch):
-    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=9))
-    base = type(get_system("reference").open(tiny_workload()))
-
-    class Own(base):
-        def step(self, frame: int) -> float:
-            return 7.0 + frame
-
-    assert Own.enqueue(Own.__new__(Own), 2).value() == 9.0
-
-
-def test_a_number_of_the_host_is_there_at_once():
-    assert Readback(2.5).value() == 2.5
-    loss = torch.tensor(1.5, requires_grad=True) * 2
-    assert Readback(loss).value() == 3.0
