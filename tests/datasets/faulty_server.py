@@ -42,14 +42,14 @@ class FaultyServer:
         self.server.shutdown()
         self.server.server_close()
 
-    def whole(self, data: bytes, kind: str = "text/plain", *, length: int | None = None) -> Answer:
+    def whole(
+        self, data: bytes, kind: str = "text/plain", length: int | None = None, late_s: float = 0
+    ) -> Answer:
         """Send `data`, announced as `length` bytes; the connection ends after what there is."""
 
         def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
-            handler.send_response(200)
-            handler.send_header("Content-Type", kind)
-            handler.send_header("Content-Length", str(len(data) if length is None else length))
-            handler.end_headers()
+            time.sleep(late_s)
+            self._head(handler, 200, "Content-Type", kind, len(data) if length is None else length)
             handler.wfile.write(data)
 
         return answer
@@ -58,9 +58,7 @@ class FaultyServer:
         """Send a byte at a time."""
 
         def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
-            handler.send_response(200)
-            handler.send_header("Content-Length", str(len(data)))
-            handler.end_headers()
+            self._head(handler, 200, "Content-Type", "text/plain", len(data))
             try:
                 for byte in data:
                     handler.wfile.write(bytes([byte]))
@@ -75,24 +73,17 @@ class FaultyServer:
         """Take the request and say nothing."""
         return lambda handler: self.stopping.wait(seconds) and None
 
-    def waiting(self, data: bytes, seconds: float) -> Answer:
-        """Send all of it, late."""
-        send = self.whole(data)
-
-        def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
-            time.sleep(seconds)
-            send(handler)
-
-        return answer
-
     def redirect(self, location: str) -> Answer:
-        def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
-            handler.send_response(302)
-            handler.send_header("Location", location)
-            handler.send_header("Content-Length", "0")
-            handler.end_headers()
+        return lambda handler: self._head(handler, 302, "Location", location, 0)
 
-        return answer
+    def _head(
+        self, handler: http.server.BaseHTTPRequestHandler, status: int, name: str, value: str,
+        length: int,
+    ) -> None:  # fmt: skip
+        handler.send_response(status)
+        handler.send_header(name, value)
+        handler.send_header("Content-Length", str(length))
+        handler.end_headers()
 
 
 @contextmanager

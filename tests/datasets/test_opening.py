@@ -1,20 +1,15 @@
 import dataclasses
 import gzip
+import hashlib
 
 import pytest
 import torch
 from slow_snapshots import slow_edge_snapshots
 from tiny_table import ROWS
 
-from dgbench import datasets
-from dgbench.datasets import SnapshotSpec, open_events, open_snapshots, store
+from dgbench.datasets import SnapshotSpec, open_events, open_snapshots, store, twins
 from dgbench.datasets.readers import tables
-from dgbench.runtime.errors import (
-    DataError,
-    InvalidInputError,
-    MissingDataError,
-    UnsupportedError,
-)
+from dgbench.runtime.errors import DataError, InvalidInputError, MissingDataError, UnsupportedError
 
 
 def test_events_of_a_tiny_file(tiny):
@@ -28,82 +23,49 @@ def test_events_of_a_tiny_file(tiny):
 
 def test_the_second_opening_reads_no_source(tiny, monkeypatch):
     first = open_events("tiny")
-
-    def stop(*_):
-        raise AssertionError("the source was read again")
-
-    monkeypatch.setattr(tables, "read_table", stop)
+    monkeypatch.setattr(tables, "read_table", None)
     second = open_events("wee one")
     for field in dataclasses.fields(first):
         a, b = getattr(first, field.name), getattr(second, field.name)
         assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
 
 
-def test_a_changed_file_is_noticed_after_it_was_prepared(tiny):
-    open_events("tiny")
-    tiny.write([*ROWS, "5,5,1,50"], hashed=False)
-    with pytest.raises(DataError, match=r"found sha256 .* expected"):
-        open_events("tiny")
-
-
-def test_a_file_compressed_otherwise_is_accepted_by_its_content(tiny):
-    import hashlib
-
+def test_a_file_counts_by_its_content(tiny):
+    """It may be compressed otherwise; what changed, or is cut, is noticed even when prepared."""
     plain = gzip.decompress(tiny.file.read_bytes())
     tiny.ref["content_sha256"] = hashlib.sha256(plain).hexdigest()
-    tiny.put(gzip.compress(plain, 1, mtime=7), hashed=False)
+    whole = gzip.compress(plain, 1, mtime=7)
+    tiny.put(whole, hashed=False)
     assert len(open_events("tiny")) == 5
+    for damaged in (gzip.compress(plain + b"5,5,1,50\n"), whole[:-9]):
+        tiny.put(damaged, hashed=False)
+        with pytest.raises(DataError):
+            open_events("tiny")
+    tiny.ref = {"path": "tiny/tiny.csv.gz"}
+    tiny.save()
+    with pytest.raises(DataError, match="gzip"):
+        open_events("tiny")
+    tiny.counts = {}
+    tiny.write([])
+    assert len(open_events("tiny")) == 0
 
 
 def test_a_card_that_does_not_match_is_refused_with_both_values(tiny):
     tiny.counts |= {"pairs": 3, "nodes": 4}
     tiny.save()
-    with pytest.raises(DataError, match=r"nodes: card 4, read 3; pairs: card 3, read 4"):
+    with pytest.raises(DataError, match=r"nodes: card 4, read 3.*pairs: card 3, read 4"):
         open_events("tiny")
 
 
 def test_an_unsorted_file_is_refused_unless_the_card_says_so(tiny):
     tiny.write([ROWS[1], ROWS[0], *ROWS[2:]])
-    with pytest.raises(DataError, match=r"line 2: t must not decrease, and 10\.0 follows 20\.0"):
+    with pytest.raises(DataError, match=r"line 2: .*10\.0 .*20\.0"):
         open_events("tiny")
     tiny.reader["sorted"] = False
     tiny.save()
     made = open_events("tiny")
     assert made.eid.tolist() == [1, 0, 2, 3, 4]
     assert made.t.tolist() == sorted(made.t.tolist())
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ("-1,2,1,50", "src = -1"),
-        ("1,2,nan,50", r"line 6: the column `weight` is empty or not"),
-        ("1,2,1,nan", r"line 6: the column `t` is empty or not a number"),
-    ],
-)
-def test_bad_rows_are_refused(tiny, row, words):
-    tiny.counts = {}
-    tiny.write([*ROWS, row])
-    with pytest.raises(DataError, match=words):
-        open_events("tiny")
-
-
-def test_huge_ids_are_refused_where_ids_are_kept(tiny):
-    tiny.counts, tiny.reader["ids"] = {}, "keep"
-    tiny.write([f"{2**40},1,1,1"])
-    with pytest.raises(DataError, match="at most 2147483647"):
-        open_events("tiny")
-
-
-def test_a_truncated_file_is_refused_with_and_without_a_hash(tiny):
-    whole = tiny.file.read_bytes()
-    tiny.put(whole[:-9], hashed=False)
-    with pytest.raises(DataError, match="not the file of the card"):
-        open_events("tiny")
-    tiny.ref = {"path": "tiny/tiny.csv.gz"}
-    tiny.save()
-    with pytest.raises(DataError, match="not a whole gzip file"):
-        open_events("tiny")
 
 
 def test_missing_data_says_all_ways_out(tiny, monkeypatch):
@@ -115,34 +77,25 @@ def test_missing_data_says_all_ways_out(tiny, monkeypatch):
     assert "tiny/tiny.csv.gz" in caught.value.hint
     assert "dgbench data fetch tiny" in caught.value.hint
     monkeypatch.delenv("DGBENCH_DATA")
-    with pytest.raises(MissingDataError, match="DGBENCH_DATA is not set"):
+    with pytest.raises(MissingDataError, match="DGBENCH_DATA"):
         open_events("tiny", "real")
-    monkeypatch.setenv("DGBENCH_DATA", str(tiny.data / "nowhere"))
-    with pytest.raises(InvalidInputError, match="not a folder"):
-        open_events("tiny")
-
-
-def test_no_twin_is_said(tiny):
-    with pytest.raises(UnsupportedError, match="no synthetic twin of 'tiny'"):
+    with pytest.raises(UnsupportedError, match="tiny"):
         open_events("tiny", "twin")
-    with pytest.raises(InvalidInputError, match="source is 'fake'"):
+    with pytest.raises(InvalidInputError, match="source"):
         open_events("tiny", "fake")
-
-
-def test_a_missing_dataset_with_a_twin_offers_it(monkeypatch):
-    monkeypatch.delenv("DGBENCH_DATA", raising=False)
-    with pytest.raises(MissingDataError) as caught:
-        open_events("reddit", "real")
-    assert "twin" in caught.value.hint
+    monkeypatch.setenv("DGBENCH_DATA", str(tiny.data / "nowhere"))
+    with pytest.raises(InvalidInputError, match="DGBENCH_DATA"):
+        open_events("tiny")
 
 
 def test_auto_falls_back_to_the_twin_and_prepares_it(monkeypatch, own_cache):
     monkeypatch.delenv("DGBENCH_DATA", raising=False)
+    with pytest.raises(MissingDataError) as caught:
+        open_events("reddit", "real")
+    assert "twin" in caught.value.hint
     first = open_events("reddit", scale=0.01, seed=3)
     assert first.origin.kind == "twin"
     assert (first.origin.scale, first.origin.seed) == (0.01, 3)
-    from dgbench.datasets import twins
-
     monkeypatch.setattr(twins, "generate", None)
     again = open_events("reddit", scale=0.01, seed=3)
     assert torch.equal(first.src, again.src)
@@ -198,8 +151,9 @@ def test_snapshots_against_the_slow_reference(tiny, options):
 def test_snapshots_are_prepared_once_and_share_csr_objects(tiny, monkeypatch):
     spec = SnapshotSpec("tiny")
     first = open_snapshots(spec)
-    monkeypatch.setattr(store, "save", None)
-    second = open_snapshots(spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "save", None)
+        second = open_snapshots(spec)
     assert torch.equal(first.features, second.features)
     assert second.topology[1] is second.topology[1]
     assert second.topology[-1] is second.topology[2]
@@ -211,51 +165,36 @@ def test_snapshots_are_prepared_once_and_share_csr_objects(tiny, monkeypatch):
     assert part.topology[0] is second.topology[1]
     assert part.num_edges == second.num_edges[1:]
     assert torch.equal(part.features, second.features[1:])
-    with pytest.raises(InvalidInputError, match=r"\[2, 9\)"):
+    with pytest.raises(InvalidInputError):
         second.slice(2, 9)
-
-
-def test_random_features_follow_the_seed(tiny):
-    a, b, c = (
-        open_snapshots(SnapshotSpec("tiny", features="random", seed=s)).features for s in (1, 1, 2)
-    )
+    specs = [SnapshotSpec("tiny", features="random", seed=seed) for seed in (1, 1, 2)]
+    a, b, c = (open_snapshots(spec).features for spec in specs)
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "word"),
     [
-        ({"features": "native"}, "no native features"),
-        ({"features": "pretty"}, "features is 'pretty'"),
-        ({"snapshots": 0}, "snapshots is 0"),
-        ({"edge_life": -1}, "edge_life is -1"),
-        ({"feature_dim": 2.5}, "feature_dim is 2.5"),
-        ({"scale": 0.0}, "scale is 0.0"),
-        ({"scale": float("nan")}, "scale is nan"),
+        ({"features": "native"}, "features"),
+        ({"features": "pretty"}, "features"),
+        ({"snapshots": 0}, "snapshots"),
+        ({"edge_life": -1}, "edge_life"),
+        ({"feature_dim": 2.5}, "feature_dim"),
+        ({"scale": 0.0}, "scale"),
+        ({"scale": float("nan")}, "scale"),
+        ({"weighted": True}, "weights"),
     ],
 )
-def test_a_spec_out_of_range_is_refused(tiny, options, words):
-    with pytest.raises(InvalidInputError, match=words):
+def test_a_spec_that_cannot_be_met_is_refused(tiny, options, word):
+    tiny.reader["columns"] = ["src", "dst", "skip", "t"]
+    tiny.save()
+    with pytest.raises(InvalidInputError, match=word):
         open_snapshots(SnapshotSpec("tiny", **options))
 
 
-def test_weighted_snapshots_need_weights(tiny):
-    tiny.reader["columns"] = ["src", "dst", "skip", "t"]
-    tiny.save()
-    with pytest.raises(InvalidInputError, match="no weights"):
-        open_snapshots(SnapshotSpec("tiny", weighted=True))
-
-
-def test_an_empty_dataset_opens(tiny):
-    tiny.counts = {}
-    tiny.write([])
-    assert len(open_events("tiny")) == 0
-
-
 def test_a_static_graph_has_no_events(tiny):
-    assert datasets.card("tiny").static is False
     tiny.card["static"] = True
     tiny.save()
-    with pytest.raises(UnsupportedError, match="never changes"):
+    with pytest.raises(UnsupportedError):
         open_events("tiny")

@@ -1,5 +1,10 @@
+"""Readers of published files: what they give, and what they refuse."""
+
+import bz2
 import gzip
 import json
+import lzma
+import sys
 import zipfile
 
 import numpy as np
@@ -21,53 +26,22 @@ def table(tmp_path, text, name="x.csv", **spec):
 COLUMNS = ("src", "dst", "t")
 
 
-def test_comma_header_and_compact_ids(tmp_path):
+def test_ids_are_compact_or_of_two_sides_or_names(tmp_path):
     raw = table(tmp_path, "u,i,ts,label\n7,30,5,0\n9,7,6,1\n", columns=(*COLUMNS, "label"), skip=1)
-    assert raw.src.tolist() == [0, 1]
-    assert raw.dst.tolist() == [2, 0]
-    assert raw.t.tolist() == [5.0, 6.0]
-    assert raw.label.tolist() == [0, 1]
-    assert (raw.num_nodes, raw.num_src) == (3, None)
-
-
-def test_spaces_gzip_and_comments(tmp_path):
-    raw = table(
-        tmp_path,
-        "% a comment\n%\n1 2 1.5\n2 1 2.5",
-        name="x.txt.gz",
-        columns=COLUMNS,
-        delimiter="space",
-        comment="%",
-    )
-    assert raw.t.tolist() == [1.5, 2.5]
-
-
-def test_bipartite_sides_have_their_own_numbers(tmp_path):
+    assert (raw.src.tolist(), raw.dst.tolist(), raw.t.tolist()) == ([0, 1], [2, 0], [5, 6])
+    assert (raw.label.tolist(), raw.num_nodes, raw.num_src) == ([0, 1], 3, None)
     raw = table(tmp_path, "4,4,0\n9,4,1\n4,8,2\n", columns=COLUMNS, ids="bipartite")
-    assert raw.src.tolist() == [0, 1, 0]
-    assert raw.dst.tolist() == [2, 2, 3]
+    assert (raw.src.tolist(), raw.dst.tolist()) == ([0, 1, 0], [2, 2, 3])
     assert (raw.num_nodes, raw.num_src) == (4, 2)
-
-
-def test_names_are_numbered_in_order_of_appearance(tmp_path):
-    raw = table(
-        tmp_path,
-        "B1,zoe,5,10\nA1,adam,4,11\nB1,adam,3,12\n",
-        columns=("dst", "src", "weight", "t"),
-        ids="names-bipartite",
-    )
-    assert raw.src.tolist() == [0, 1, 1]
-    assert raw.dst.tolist() == [2, 3, 2]
+    text = "B1,zoe,5,10\nA1,adam,4,11\nB1,adam,3,12\n"
+    raw = table(tmp_path, text, columns=("dst", "src", "weight", "t"), ids="names-bipartite")
+    assert (raw.src.tolist(), raw.dst.tolist()) == ([0, 1, 1], [2, 3, 2])
     assert raw.weight.tolist() == [5, 4, 3]
 
 
 def test_dates_rest_and_skipped_columns(tmp_path):
-    raw = table(
-        tmp_path,
-        "1,2,2000-01-02,zzz,0.5,1.5\n",
-        columns=(*COLUMNS, "skip", "rest"),
-        time="date",
-    )
+    columns = (*COLUMNS, "skip", "rest")
+    raw = table(tmp_path, "1,2,2000-01-02,zzz,0.5,1.5\n", columns=columns, time="date")
     assert raw.t.tolist() == [946771200.0]
     assert raw.edge_feat.tolist() == [[0.5, 1.5]]
 
@@ -77,7 +51,8 @@ def test_lines_may_end_in_any_way(tmp_path, end):
     """A comment that ends with a lone return once took the first row with it."""
     lines = ["% a comment", "head", "1 2 1.5", "2 1 2.5", ""]
     spec = {"columns": COLUMNS, "delimiter": "space", "comment": "%", "skip": 1}
-    assert table(tmp_path, end.join(lines), **spec).t.tolist() == [1.5, 2.5]
+    for name in ("x.txt", "x.txt.gz"):
+        assert table(tmp_path, end.join(lines), name, **spec).t.tolist() == [1.5, 2.5]
 
 
 @pytest.mark.parametrize("text", ["", "u,i,ts\n"])
@@ -90,33 +65,36 @@ def test_a_table_without_rows(tmp_path, text, ids):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("1,2,3\n1,-2,3\n", r"line 2: dst = -2; ids must be >= 0"),
-        ("1,2\n", "2 columns in its first row; its card says 3"),
-        ("1,2,3\n1,2\n", "Expected 3 columns, got 2"),
+        ("1,2,3\n1,-2,3\n", "line 2: dst = -2"),
+        ("1,2\n", "2 columns"),
+        ("1,2,3\n1,2\n", "3 columns"),
         ("1,2,3\n1,x,3\n", "x"),
-        ("1,2,3\n1,,3\n", "line 2: the column `dst` is empty"),
+        ("1,2,3\n1,,3\n", "line 2: .*`dst`"),
         ("1,99999999999999999999,3\n", "99999999999999999999"),
         ("1,2,soon\n", "soon"),
+        ("1,2,yesterday\n", "YYYY-MM-DD"),
+        ("1,2,0001-01-01\n1,2,0000-12-31\n", "line 2: "),
     ],
 )
 def test_a_bad_row_is_named(tmp_path, text, words):
+    time = {"time": "date"} if words in ("YYYY-MM-DD", "line 2: ") else {}
     with pytest.raises(DataError, match=words):
-        table(tmp_path, text, columns=COLUMNS)
+        table(tmp_path, text, columns=COLUMNS, **time)
 
 
-def test_a_bad_date_is_named(tmp_path):
-    with pytest.raises(DataError, match="YYYY-MM-DD"):
-        table(tmp_path, "1,2,yesterday\n", columns=COLUMNS, time="date")
-    with pytest.raises(DataError, match=r"line 2: .* before year 1"):
-        table(tmp_path, "1,2,0001-01-01\n1,2,0000-12-31\n", columns=COLUMNS, time="date")
-
-
-@pytest.mark.parametrize("cut", [5, 12, -4])
-def test_a_truncated_gzip_is_refused(tmp_path, cut):
-    path = tmp_path / "x.csv.gz"
-    path.write_bytes(gzip.compress(b"1,2,3\n" * 50)[:cut])
-    with pytest.raises(DataError, match="not a whole gzip file"):
-        tables.read_table([path], ReaderSpec(format="table", columns=COLUMNS))
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_packed_file_is_whole_and_no_bomb(tmp_path, pack):
+    end = {gzip: "gz", bz2: "bz2", lzma: "xz"}[sys.modules[pack.__module__]]
+    path = tmp_path / f"x.csv.{end}"
+    whole = pack(b"1,2,3\n" * 5000)
+    for cut in (5, 12, -4, -9):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(DataError, match=f"x.csv.{end}"):
+            tables.read_table([path], ReaderSpec(format="table", columns=COLUMNS))
+    path.write_bytes(pack(bytes(1_000_000)) * 3)
+    assert len(read_bytes(path, 3_000_000)) == len(read_bytes(path)) == 3_000_000
+    with pytest.raises(DataError):
+        read_bytes(path, 2_999_999)
 
 
 @pytest.mark.parametrize("ids", [[], [0], [5, 5, 2], [10**15, 3, 10**15, 0], [2**62]])
@@ -139,7 +117,7 @@ def test_amlsim_joins_its_two_files(tmp_path):
     np.testing.assert_allclose(raw.node_feat[:, 0], np.log([1, 10, 100]), rtol=1e-6)
     assert raw.num_nodes == 3
     nodes.write_text("nodeid,isFraud,init_balance,fraudStep\n1,0,0,-1\n")
-    with pytest.raises(DataError, match="lists 1 accounts"):
+    with pytest.raises(DataError, match="accounts"):
         tables.read_amlsim([rows, nodes], spec)
 
 
@@ -173,22 +151,34 @@ def test_covid_days_are_put_in_order(tmp_path):
     assert (got.num_nodes, got.steps, got.static) == (2, 2, False)
 
 
-def test_covid_faults(tmp_path):
-    tree = covid()
+def without_a_day(tree):
     del tree["edge_mapping"]["edge_index"]["1"]
-    with pytest.raises(DataError, match="day 1 of 2 is missing"):
-        signals.read_covid(write(tmp_path, tree), KEEP)
+
+
+def one_edge(ends, weight):
+    lists = {"edge_index": {"0": [ends], "1": []}, "edge_weight": {"0": [weight], "1": []}}
+    return lambda tree: tree.update(edge_mapping=lists)
+
+
+COVID = {
+    "day 1 of 2": without_a_day,
+    "edges and of weights": lambda tree: tree["edge_mapping"]["edge_weight"]["0"].pop(),
+    "equal rows": lambda tree: tree["y"].__setitem__(1, [1]),
+    "JSON": lambda tree: tree["y"].__setitem__(1, ["many", 2]),
+    "`time_periods` is 0": lambda tree: tree.update(time_periods=0, y=[]),
+    "`time_periods` is -1": lambda tree: tree.update(time_periods=-1),
+    "a table": lambda tree: tree.update(y=[[], []]),
+    "float32": lambda tree: tree.update(y=[[1e300, 0], [0, 0]]),
+    "int64": one_edge([0, 2**63], 1),
+    "weight .*float32": one_edge([0, 1], 1e39),
+}
+
+
+@pytest.mark.parametrize("words", COVID)
+def test_covid_that_would_become_nonsense(tmp_path, words):
     tree = covid()
-    tree["edge_mapping"]["edge_weight"]["0"].pop()
-    with pytest.raises(DataError, match="numbers of edges and of weights differ"):
-        signals.read_covid(write(tmp_path, tree), KEEP)
-    tree = covid()
-    tree["y"][1] = [1]
-    with pytest.raises(DataError, match="equal rows"):
-        signals.read_covid(write(tmp_path, tree), KEEP)
-    tree = covid()
-    tree["y"][1] = ["many", 2]
-    with pytest.raises(DataError, match="not the JSON its card describes"):
+    COVID[words](tree)
+    with pytest.raises(DataError, match=words):
         signals.read_covid(write(tmp_path, tree), KEEP)
 
 
@@ -199,8 +189,15 @@ def test_tennis(tmp_path):
     assert got.step.tolist() == [0]
     np.testing.assert_allclose(got.targets, np.log([[1, 2], [1, 1]]), rtol=1e-6)
     assert got.native.shape == (2, 2, 2)
-    with pytest.raises(DataError, match="lacks a step"):
-        signals.read_tennis(write(tmp_path, {"0": hour, "time_periods": 2}), KEEP)
+    for change in (
+        {},
+        {"time_periods": 1, "0": hour | {"X": [[0, 1], [3]]}},
+        {"time_periods": 1, "0": hour | {"X": [[0, 1]]}},
+        {"time_periods": 1, "0": hour | {"y": [0, -1]}},
+        {"time_periods": 0},
+    ):
+        with pytest.raises(DataError):
+            signals.read_tennis(write(tmp_path, {"0": hour, "time_periods": 2} | change), KEEP)
 
 
 def test_chickenpox_and_montevideo(tmp_path):
@@ -214,7 +211,10 @@ def test_chickenpox_and_montevideo(tmp_path):
     assert (got.src.tolist(), got.dst.tolist(), got.weight.tolist()) == ([1], [0], [1.5])
     assert got.targets.tolist() == [[-1, 0], [1, 0]]
     tree["links"][0]["target"] = 31
-    with pytest.raises(DataError, match="unknown stop 31"):
+    with pytest.raises(DataError, match="31"):
+        signals.read_montevideo(write(tmp_path, tree), KEEP)
+    tree = {"nodes": [stops[0], {**stops[1], "bus_stop": 70}], "links": []}
+    with pytest.raises(DataError, match="stops"):  # the later would take the lines of both
         signals.read_montevideo(write(tmp_path, tree), KEEP)
 
 
@@ -229,34 +229,6 @@ def test_pems(tmp_path, key):
     np.testing.assert_allclose(got.targets, (flow - flow.mean()) / flow.std(), rtol=1e-6)
 
 
-def test_pems_never_unpickles(tmp_path):
-    np.savez(tmp_path / "p.npz", flow=np.array([{"a": 1}], dtype=object))
-    (tmp_path / "d.csv").write_text("from,to,cost\n0,1,10.5\n")
-    with pytest.raises(DataError, match="not a readable npz"):
-        signals.read_pems([tmp_path / "p.npz", tmp_path / "d.csv"], KEEP)
-    (tmp_path / "p.npz").write_bytes(b"PK\x03\x04 cut")
-    with pytest.raises(DataError, match="not a readable npz"):
-        signals.read_pems([tmp_path / "p.npz", tmp_path / "d.csv"], KEEP)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"time_periods": 0, "y": []}, "`time_periods` is 0"),
-        ({"time_periods": -1}, "`time_periods` is -1"),
-        ({"y": [[], []]}, "must be a table"),
-        ({"y": [[1e300, 0], [0, 0]]}, "fit float32"),
-        ({"edge_mapping": {"edge_index": {"0": [[0, 2**63]], "1": []},
-                           "edge_weight": {"0": [1], "1": []}}}, "does not fit int64"),
-        ({"edge_mapping": {"edge_index": {"0": [[0, 1]], "1": []},
-                           "edge_weight": {"0": [1e39], "1": []}}}, "weight does not fit float32"),
-    ],
-)  # fmt: skip
-def test_covid_that_would_become_nonsense(tmp_path, change, words):
-    with pytest.raises(DataError, match=words):
-        signals.read_covid(write(tmp_path, covid() | change), KEEP)
-
-
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"\xff": 2}', b""])
 @pytest.mark.parametrize(
     "read",
@@ -264,28 +236,8 @@ def test_covid_that_would_become_nonsense(tmp_path, change, words):
 )
 def test_json_that_is_none(tmp_path, text, read):
     (tmp_path / "x.json").write_bytes(text)
-    with pytest.raises(DataError, match=r"not the JSON|lacks a step"):
+    with pytest.raises(DataError, match=r"JSON|step"):
         read([tmp_path / "x.json"], KEEP)
-
-
-def test_tennis_with_ragged_features_or_without_hours(tmp_path):
-    hour = {"edges": [], "weights": [], "y": [0, 1], "X": [[0, 1], [3]]}
-    with pytest.raises(DataError, match="equal rows"):
-        signals.read_tennis(write(tmp_path, {"0": hour, "time_periods": 1}), KEEP)
-    odd = hour | {"X": [[0, 1]]}
-    with pytest.raises(DataError, match="equal rows"):
-        signals.read_tennis(write(tmp_path, {"0": odd, "time_periods": 1}), KEEP)
-    with pytest.raises(DataError, match="less than 0 times"):
-        signals.read_tennis(write(tmp_path, {"0": hour | {"y": [0, -1]}, "time_periods": 1}), KEEP)
-    with pytest.raises(DataError, match="at least 1"):
-        signals.read_tennis(write(tmp_path, {"time_periods": 0}), KEEP)
-
-
-def test_two_stops_of_one_number_are_refused(tmp_path):
-    """The later one would take the lines of both, and a vertex would be left without any."""
-    stops = [{"bus_stop": 7, "y": [0, 2]}, {"bus_stop": 7, "y": [5, 5]}]
-    with pytest.raises(DataError, match="2 stops have 1 numbers"):
-        signals.read_montevideo(write(tmp_path, {"nodes": stops, "links": []}), KEEP)
 
 
 def npz(tmp_path, head, data=b"", name="flow.npy"):
@@ -296,42 +248,32 @@ def npz(tmp_path, head, data=b"", name="flow.npy"):
     return [tmp_path / "p.npz", tmp_path / "d.csv"]
 
 
-@pytest.mark.parametrize(
-    ("shape", "kind", "size", "words"),
-    [
-        ((10**6, 10**6), "<f8", 64, "not a readable npz"),  # 8 TB in a file of 200 bytes
-        ((2, 2), "<U3", 48, "numbers are allowed"),
-        ((2, 2), "<c8", 32, "numbers are allowed"),
-        ((2, 2), "<M8[s]", 32, "numbers are allowed"),
-        ((2, 2), "|b1", 4, "numbers are allowed"),
-        ((2, 2), "(", 4, "not a readable npz"),
-        ((-2, 2), "<f8", 64, "not a readable npz"),
-        ((0, 2), "<f8", 0, "must be a table"),
-        ((2, 2, 0), "<f8", 0, "must be a table"),
-        ((4,), "<f8", 32, "must be a table"),
-        ((2, 3), "<f8", 40, "not a readable npz"),
-    ],
-)
-def test_arrays_that_are_refused(tmp_path, shape, kind, size, words):
+ARRAYS = [
+    ((10**6, 10**6), "<f8", 64),  # 8 TB in a file of 200 bytes
+    ((2, 2), "<U3", 48), ((2, 2), "<c8", 32), ((2, 2), "<M8[s]", 32), ((2, 2), "|b1", 4),
+    ((2, 2), "(", 4), ((-2, 2), "<f8", 64), ((0, 2), "<f8", 0), ((2, 2, 0), "<f8", 0),
+    ((4,), "<f8", 32), ((2, 3), "<f8", 40),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "kind", "size"), ARRAYS)
+def test_arrays_that_are_refused(tmp_path, shape, kind, size):
     head = {"descr": kind, "fortran_order": False, "shape": shape}
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=r"p\.npz"):
         signals.read_pems(npz(tmp_path, head, bytes(size)), KEEP)
 
 
-def test_an_array_that_is_bytes_or_a_broken_head_is_refused(tmp_path):
+def test_an_npz_that_is_broken_or_pickled_is_refused(tmp_path):
     paths = npz(tmp_path, "{'descr': (")
-    with pytest.raises(DataError, match="not a readable npz"):
+    with pytest.raises(DataError):
         signals.read_pems(paths, KEEP)
     with zipfile.ZipFile(paths[0], "w") as store:
         store.writestr("flow.npy", b"no array")
-    with pytest.raises(DataError, match="not a readable npz"):
+    with pytest.raises(DataError):
         signals.read_pems(paths, KEEP)
-
-
-def test_a_packed_bomb_stops_at_the_cap(tmp_path):
-    path = tmp_path / "x.csv.gz"
-    path.write_bytes(gzip.compress(bytes(1_000_000)) * 3)
-    assert len(read_bytes(path)) == 3_000_000
-    assert len(read_bytes(path, 3_000_000)) == 3_000_000
-    with pytest.raises(DataError, match="more than 2,999,999 bytes"):
-        read_bytes(path, 2_999_999)
+    np.savez(paths[0], flow=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(DataError):
+        signals.read_pems(paths, KEEP)
+    paths[0].write_bytes(b"PK\x03\x04 cut")
+    with pytest.raises(DataError):
+        signals.read_pems(paths, KEEP)

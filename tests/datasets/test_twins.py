@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from dgbench.datasets import cards, twins
 from dgbench.datasets.twins.cliques import clique_stream, group_sizes
-from dgbench.datasets.twins.fit import first_weight, fit_s, hub_share, solve_q
-from dgbench.datasets.twins.params import ArrivalCurve, all_params, read_params
+from dgbench.datasets.twins.fit import hub_share, solve_q
+from dgbench.datasets.twins.params import ArrivalCurve, read_params
 from dgbench.datasets.twins.params import params as row_of
-from dgbench.datasets.twins.scaling import at_scale
-from dgbench.datasets.twins.statistics import balance, distinct_pairs, gini
+from dgbench.datasets.twins.statistics import distinct_pairs
 from dgbench.datasets.twins.times import stamps, window_counts
-from dgbench.kernels_cuda.twins import RankCopySpec, rank_copy
+from dgbench.kernels_cuda.twins import RankCopySpec
 from dgbench.runtime.errors import DataError, InvalidInputError, UnknownKeyError
 
 HELD = {
@@ -27,25 +26,12 @@ CARDS = {
     "reddit", "lastfm", "mooc", "netflix", "gdelt", "mag", "ldbc", "twitter", "flickr", "youtube",
     "epinions", "amz-automotive", "hepth", "amazon", "movie", "stack", "amlsim",
 }  # fmt: skip
-PIPAD = ["flickr", "youtube", "amz-automotive", "epinions", "hepth"]
 
 
 def test_every_card_of_the_specification_has_a_twin():
-    assert set(twins.names()) == HELD | CARDS
-    assert all(twins.supports(name) for name in HELD | CARDS)
-    assert not twins.supports("england-covid")
-    assert set(cards()) >= HELD | CARDS
-
-
-def test_printed_sizes_are_exact():
-    sizes = {n: (r.events, sum(r.vertices)) for n, r in all_params().items()}
-    assert sizes["flickr"] == (33_140_017, 2_302_925)
-    assert sizes["youtube"] == (9_375_374, 3_223_589)
-    assert sizes["epinions"] == (13_668_320, 876_252)
-    assert sizes["hepth"] == (2_673_133, 22_908)
-    assert sizes["amz-automotive"] == (1_373_768, 1_171_530)
-    assert sizes["netflix"] == (100_480_507, 497_959)
-    assert sizes["wikipedia"] == (157_474, 9_227)
+    assert set(twins.names()) == HELD | CARDS <= set(cards())
+    assert twins.supports("flickr")
+    assert not twins.supports("pems08")
 
 
 @pytest.mark.parametrize("name", sorted(HELD | CARDS))
@@ -80,7 +66,7 @@ def test_generated_sizes_times_and_origin(name):
         assert distinct_pairs(stream.src.numpy(), stream.dst.numpy()) >= 0.9 * events
 
 
-@pytest.mark.parametrize("name", PIPAD)
+@pytest.mark.parametrize("name", ["epinions", "hepth"])
 def test_same_bytes_again_and_others_for_another_seed(name):
     a, b, c = (twins.generate(name, 0.02, seed, threads=n) for seed, n in ((1, 1), (1, 2), (2, 1)))
     assert a.src.equal(b.src)
@@ -99,30 +85,12 @@ def test_chunks_add_up_to_the_whole():
         twins.stream("twitter", 0.001)
 
 
-def test_growth_starts_with_the_network_that_is_there():
-    stream = twins.generate("flickr", 0.01)
-    first = float((stream.t == 0).float().mean())
-    assert 0.51 <= first <= 0.53  # the start share, and the first day's own events
-
-
-def test_random_times_do_not_follow_arrival():
-    """Twitter has no time stamps: late vertices must not come late."""
-    stream = twins.generate("twitter", 1 / 5000)
-    half = len(stream) // 2
-    early, late = stream.src[:half].float().mean(), stream.src[half:].float().mean()
-    assert float(early / late) == pytest.approx(1.0, abs=0.03)
-
-
 def test_blocks_lower_the_cut():
     def inside(mixing):
         s = twins.generate("youtube", 0.005, mixing=mixing)
         return float(((s.src % 12) == (s.dst % 12)).float().mean())
 
-    assert inside(0.05) > 0.35
-    assert inside(1.0) < 0.15
-    assert any(
-        "mixing 0.05" in n for n in twins.generate("youtube", 0.005, mixing=0.05).origin.notes
-    )
+    assert inside(1.0) < 0.15 < 0.35 < inside(0.05)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1 / 5001, 1.01, float("nan"), "all"])
@@ -131,33 +99,16 @@ def test_scales_outside_the_range_are_refused(scale):
         twins.generate("flickr", scale)
 
 
-def test_a_side_of_few_vertices_is_refused_with_the_scale_that_works():
-    with pytest.raises(InvalidInputError, match="side of 10 vertices") as caught:
-        twins.generate("mooc", 0.01)
-    least = float(caught.value.hint.rsplit(" ", 1)[1])
-    assert twins.describe("mooc", least * 1.01)["sides"][1] >= 50
-
-
-def test_a_graph_that_is_too_large_to_hold_is_refused():
-    with pytest.raises(InvalidInputError, match="at most"):
-        twins.generate("twitter", 1.0)
-
-
-def test_unknown_names_get_a_suggestion():
+def test_sizes_that_cannot_be_are_refused_with_what_can():
     with pytest.raises(UnknownKeyError) as caught:
         twins.generate("flicker")
     assert "flickr" in caught.value.hint
-
-
-def test_describe_makes_nothing_and_says_what_is_assumed():
-    facts = twins.describe("ldbc")
-    assert facts["events"] == 5_100_000_000
-    assert facts["vertices"] == 113_000_000
-    assert "vertices" in facts["assumed"]
-    assert facts["parameters"]["num_dst"] == 102_000_000
-    half = twins.describe("reddit", 0.25)
-    assert half["sides"] == [5000, 492]
-    assert half["events"] == 168_112
+    with pytest.raises(InvalidInputError):
+        twins.generate("twitter", 1.0)
+    with pytest.raises(InvalidInputError) as caught:
+        twins.generate("mooc", 0.01)
+    least = float(caught.value.hint.rsplit(" ", 1)[1])
+    assert twins.describe("mooc", least * 1.01)["sides"][1] >= 50
 
 
 @settings(max_examples=30, deadline=None)
@@ -168,22 +119,6 @@ def test_solved_q_hits_the_hub_share(s, q, share):
     found = hub_share(replace(spec, q_src=solved), 0)
     at_ends = solved < 1.1e-3 or solved > 0.9e12
     assert at_ends or found == pytest.approx(share, rel=1e-6)
-
-
-def test_first_weight_is_the_mass_of_rank_zero():
-    x = np.arange(1001)
-    for s, q in ((0.5, 3.0), (1.0, 3.0), (2.5, 40.0)):
-        mass = np.log(x + q) if s == 1 else (x + q) ** (1 - s) / (1 - s)
-        exact = (mass[1] - mass[0]) / (mass[-1] - mass[0])
-        assert first_weight(s, q, np.array([1000]))[0] == pytest.approx(exact, rel=1e-9)
-
-
-@pytest.mark.parametrize(("statistic", "target"), [(gini, 0.7), (balance, 0.25)])
-def test_fitting_s_hits_the_skew(statistic, target):
-    spec = RankCopySpec(40_000, 2000, 300, mem_src=0.5, reach_src=900, s_src=1.0, q_src=5)
-    fitted = fit_s(spec, 0, target, statistic, hub=0.02)
-    degree = np.bincount(rank_copy(fitted, 1)[0], minlength=2000)
-    assert statistic(degree) == pytest.approx(target, abs=0.01)
 
 
 @settings(max_examples=50, deadline=None)
@@ -256,12 +191,3 @@ def test_rows_are_read_strictly(change, word):
     assert read_params(GOOD)["x"].one_pool
     with pytest.raises(DataError, match=word):
         read_params(GOOD.replace(*change))
-
-
-def test_solved_rows_keep_the_q_that_was_solved():
-    """The solver, run at the size that a row was solved at, comes back to the row."""
-    for name in ("netflix", "reddit", "amazon", "movie", "stack", "youtube"):
-        row = row_of(name)
-        spec = at_scale(name, row, row.solved_at)
-        assert spec.q_src == pytest.approx(row.q[0], rel=0.05)
-        assert spec.q_dst == pytest.approx(row.q[1], rel=0.05)

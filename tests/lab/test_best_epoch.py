@@ -45,10 +45,3 @@ def test_trainings_follow_each_other_by_model_and_the_largest_come_last():
         ("m", "b"),
     ]
     assert QualitySize(("a",)).trainings == []
-
-
-def test_a_training_without_epochs_keeps_its_parameters():
-    model = torch.nn.Linear(2, 1)
-    before = model.weight.clone()
-    BestEpoch(model, 3).restore()
-    assert torch.equal(model.weight, before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dgbench.lab.grid import Grid, TrainingRace, by_preset
+from dgbench.lab.grid import Grid, TrainingRace
 from dgbench.runtime.errors import UnknownKeyError
 
 
@@ -55,11 +55,6 @@ def test_every_system_has_a_cell_on_each_workload_and_one_workload_is_watched() 
     ]  # fmt: skip
     assert {cell.repeats for cell in cells} == {5}
     assert {cell.group for cell in cells if cell.phases} == {"h/a"}
-
-
-def test_a_preset_without_an_entry_takes_that_of_the_others() -> None:
-    assert [by_preset({"smoke": 1, None: 2}, name) for name in ("smoke", "full")] == [1, 2]
-    assert by_preset((1, 2), "full") == (1, 2)
 
 
 @pytest.mark.parametrize("params", [{"axes": {"datset": ("g",)}}, {"fixed": {"datset": "g"}}])

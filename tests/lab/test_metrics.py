@@ -9,7 +9,7 @@ import pytest
 from dgbench import datasets
 from dgbench.lab import catalogue, metrics
 from dgbench.lab.table import observation
-from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import Workload, system_names
 
 
@@ -22,26 +22,6 @@ def test_a_name_with_a_space_a_unit_a_number_or_a_dimension_is_refused(name: str
     with pytest.raises(InvalidInputError, match="the metric"):
         metrics.add(name, "count", "x")
     assert name not in metrics.METRICS
-
-
-def test_a_metric_is_registered_once_and_keeps_its_kind() -> None:
-    first = metrics.METRICS["step_time"]
-    assert metrics.add("step_time", "time", "something else") is first
-    with pytest.raises(InvalidInputError, match="taken by a time"):
-        metrics.add("step_time", "count", "x")
-    with pytest.raises(UnknownKeyError, match="kind 'tine'"):
-        metrics.add("not_there_yet", "tine", "x")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="taken by one of str"):
-        metrics.add_dimension("dataset", int, "x")
-
-
-def test_unknown_names_say_the_nearest() -> None:
-    with pytest.raises(UnknownKeyError) as told:
-        metrics.metric("step_tme")
-    assert "step_time" in told.value.hint
-    with pytest.raises(UnknownKeyError) as told:
-        observation("step_time", 1.0, datset="x")
-    assert "dataset" in told.value.hint
 
 
 @pytest.mark.parametrize(

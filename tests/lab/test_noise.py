@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgbench.harness.store.row import Row, decode, encode
-from dgbench.lab.compare import CONTROL, CONTROL_RATIO
+from dgbench.harness.store.row import Row
+from dgbench.lab.compare import CONTROL
 from dgbench.lab.noise import MIN_PAIRS, REFERENCE, NoisePairs
 from dgbench.lab.table import observation
 from dgbench.runtime.statistics import control_disturbed
@@ -89,23 +87,6 @@ def test_few_pairs_are_those_of_another_and_at_last_all_of_the_run():
     assert floor({}, "long") is None
 
 
-def test_claims_have_the_floor_of_the_experiments_that_decide_them():
-    found = NoisePairs({("p", "race"): several(1.1), ("p", "long"): several(1.3)})
-    ask = {
-        name: found.floor_of_claim(SimpleNamespace(id=name), PAPER)
-        for name in ("fast", "slow", "both", "none")
-    }
-    assert ask["slow"] == ask["both"] == pytest.approx(0.3)
-    assert ask["fast"] == ask["none"] < ask["slow"]
-
-
-@given(PAIRS)
-def test_exchanging_the_sides_of_pairs_changes_nothing(pairs):
-    other = {where: [1 / ratio for ratio in some] for where, some in pairs.items()}
-    for name in ("kernel", "race", "long"):
-        assert floor(pairs, name) == pytest.approx(floor(other, name))
-
-
 @given(PAIRS, st.sampled_from(WHERE), st.integers(0, 7), st.floats(1.0, 2.0))
 def test_a_wider_pair_makes_no_floor_smaller(pairs, where, place, more):
     wider = {at: list(some) for at, some in pairs.items()}
@@ -115,27 +96,6 @@ def test_a_wider_pair_makes_no_floor_smaller(pairs, where, place, more):
     for name in ("kernel", "race", "long"):
         before = floor(pairs, name)
         assert before is None or floor(wider, name) >= before - 1e-12
-
-
-@given(PAIRS)
-def test_more_experiments_have_no_smaller_floor_and_none_exceeds_all_pairs(pairs):
-    every = [abs(math.log(ratio)) for some in pairs.values() for ratio in some]
-    both = floor(pairs, "kernel", "long")
-    if not every:
-        assert both is None
-        return
-    assert both == max(floor(pairs, "kernel"), floor(pairs, "long"))
-    assert both <= math.expm1(max(every)) + 1e-12
-
-
-def test_turns_of_a_setting_with_itself_are_pairs():
-    row = SimpleNamespace(
-        paper="p", experiment="race", group="g", round=1, params={}, status="ok", time=None,
-        instrumented=False, observations=[observation(CONTROL_RATIO, 1.1)],
-    )  # fmt: skip
-    assert NoisePairs.of([row]).ratios == {("p", "race"): [1.1]}
-    row.status = "oom"
-    assert not NoisePairs.of([row]).ratios
 
 
 def test_disturbed_pairs_count_only_where_there_are_too_few_others():
@@ -151,9 +111,3 @@ def test_disturbed_pairs_count_only_where_there_are_too_few_others():
 
     assert floor_of(MIN_PAIRS) == pytest.approx(0.02)
     assert control_disturbed(floor_of(MIN_PAIRS - 1))
-
-
-def test_a_kept_control_beside_foreign_load_is_read_as_disturbed():
-    row = Row(id="a", paper="-", experiment="noise", probes={"other_cpu_percent": 60.0})
-    assert decode(encode(row)).disturbed
-    assert not decode(encode(msgspec.structs.replace(row, probes={}))).disturbed

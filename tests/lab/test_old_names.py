@@ -8,8 +8,6 @@ import yaml
 from dgbench.harness.store import old_names
 from dgbench.harness.store.row import Row
 from dgbench.runtime.errors import DgbenchError, InvalidInputError
-from tests.golden.names import unread
-from tests.golden.record import PAPERS
 
 PATTERNS = """
 fig1:
@@ -76,15 +74,6 @@ def test_a_name_that_no_pattern_fits_is_kept_under_its_old_name(patterns) -> Non
     assert old_names.unread_names("toy", "fig1", sources) == ["values: loss c 1", "counters: more"]
 
 
-def test_samples_belong_to_the_time_that_the_experiment_names(patterns) -> None:
-    row = Row(id="a", paper="toy", experiment="fig1", samples=[3.0, 1.0, 2.0])
-    (one,) = row.observations
-    assert (one.metric, one.value, one.samples) == ("epoch_time", 2.0, [3.0, 1.0, 2.0])
-    assert row.time == 2.0
-    row.drop_numbers()
-    assert (row.observations, row.time) == ([], None)
-
-
 @pytest.mark.parametrize(
     "broken",
     ["{a: {values: {x: no_such_metric}}}", "{a: {values: {'<nothing> x': loss}}}",
@@ -95,8 +84,3 @@ def test_a_wrong_pattern_is_refused_when_it_is_read(patterns, broken: str) -> No
     (patterns / "toy.yaml").write_text(yaml.safe_dump(yaml.safe_load(broken)))
     with pytest.raises((DgbenchError, InvalidInputError)):
         old_names.unread_names("toy", "a", {"values": {"x": 1.0}, "counters": {}, "phases": {}})
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_every_name_of_the_kept_rows_is_read(paper: str) -> None:
-    assert not unread(paper)

@@ -9,9 +9,6 @@ import pytest
 
 from dgbench.harness.claims.evaluate import stamp_quality
 from dgbench.harness.claims.verdict import Verdict
-from dgbench.harness.quality import mark_quality
-from dgbench.harness.report.races import _race
-from dgbench.harness.report.sections import PaperSection
 from dgbench.harness.trainings import with_trainings
 from dgbench.lab.main_race import MainRace, RaceComparison
 from dgbench.lab.quality import (
@@ -22,7 +19,6 @@ from dgbench.lab.quality import (
     seed_difference,
 )
 from dgbench.lab.table import Table, observation
-from dgbench.lab.time_to_quality import PROCESSOR
 
 SEEDS = range(1, MIN_SEEDS + 1)
 WOBBLE = dict(zip(SEEDS, (-0.01, 0.01, 0.0, 0.01, -0.01), strict=True))
@@ -83,23 +79,6 @@ def test_the_dictionary_alone_decides_for_a_contender_without_a_reference():
     assert quality("mrr", about(0.3), None, {"edgebank": {None: 0.3}}).word is None
 
 
-def test_a_dictionary_with_drawn_negatives_is_paired_by_seed():
-    drawn = {seed: value + 0.001 for seed, value in about(0.5, 1e-6).items()}
-    assert quality("mrr", about(0.5), None, {"edgebank": drawn}).below
-    assert quality("mrr", about(0.5), None, {"edgebank": {1: 0.5, 2: math.nan}}) is None
-
-
-def test_of_errors_less_is_better():
-    baselines = {"last_value": {None: 0.3}, "historical_mean": {None: 0.9}}
-    below = quality("mean_squared_error", about(0.5, 1e-6), about(0.7), baselines)
-    assert (below.word, below.method, below.reference.side) == (
-        "below the dictionary", "last_value", 1,
-    )  # fmt: skip
-    assert below.detail == "mean squared error 0.500 against 0.300 of last value"
-    above = quality("mean_squared_error", about(0.2, 1e-6), about(0.1), baselines)
-    assert str(above).startswith("worse by 0.100")
-
-
 def row_of(name: str, params: dict, *observed, experiment: str = "quality", **fields):
     return SimpleNamespace(
         id=name, paper="p", experiment=experiment, group="g", round=0, device="cpu",
@@ -140,12 +119,6 @@ def test_quality_is_read_from_rows_of_the_same_dataset():
     assert scores_by_seed(table) == pytest.approx(about(0.2))
 
 
-def test_a_reference_that_did_not_run_leaves_the_dictionary_to_decide():
-    read = observed_quality(contender={"model": "tgn"}, reference={"model": "strict"})
-    found = read(quality_rows(0.2, 0.5), {"dataset": "d"})
-    assert (found.below, found.reference) == (True, None)
-
-
 def paper_with(reader):
     comparison = RaceComparison(
         subject="A", rival="B", ratio=lambda rows, workload: None, quality=reader
@@ -174,61 +147,6 @@ def test_a_verdict_about_speed_says_what_the_model_has_learned(mean, said):
         assert untouched == verdict
 
 
-def test_a_speed_below_the_dictionary_leads_no_race():
-    timed = row_of("t", WORKLOAD, experiment="speed")
-    point = {
-        "row": "d",
-        "system": "fast",
-        "baseline": "slow",
-        "value": 2.0,
-        "low": 1.9,
-        "high": 2.1,
-        "row_ids": ["t"],
-    }
-
-    def marked(mean: float):
-        (found,) = mark_quality([point], paper_with(READER), [timed, *quality_rows(mean, 0.5)])
-        return found
-
-    below, whole = marked(0.2), marked(0.6)
-    scores = "MRR 0.200 against 0.500 of EdgeBank"
-    assert below == {**point, "quality": scores, "below": scores}
-    assert whole == {**point, "quality": "MRR 0.600 against 0.500 of EdgeBank"}
-    failed = {**point, "failed": "oom: 2 GiB"}
-    assert mark_quality([failed], paper_with(READER), [timed, *quality_rows(0.2, 0.5)]) == [failed]
-    context = SimpleNamespace(noise=None)
-    paper = SimpleNamespace(system="fast")
-    assert _race(paper, None, "d", [below], context)["winner"] == "none: below the dictionary"
-    assert "none" not in _race(paper, None, "d", [whole], context)["winner"]
-
-
-def test_a_race_whose_quality_was_not_measured_says_so():
-    timed = row_of("t", WORKLOAD, experiment="speed")
-    point = {
-        "row": "d",
-        "system": "fast",
-        "baseline": "slow",
-        "value": 2.0,
-        "low": 1.9,
-        "high": 2.1,
-        "row_ids": ["t"],
-    }
-    few = quality_rows(0.2, 0.5)[1:]
-    for paper, rows in (
-        (paper_with(READER), [timed]),
-        (paper_with(READER), [timed, *few]),
-        (paper_with(None), [timed, *quality_rows(0.2, 0.5)]),
-    ):
-        (found,) = mark_quality([point], paper, rows)
-        assert found == {**point, "quality": "not measured"}
-        entry = _race(
-            SimpleNamespace(system="fast"), None, "d", [found], SimpleNamespace(noise=None)
-        )
-        assert entry["quality"] == "not measured"
-    other = row_of("t", WORKLOAD, experiment="no race")
-    assert mark_quality([point], paper_with(READER), [other]) == [point]
-
-
 def test_trainings_of_other_runs_stand_beside_speeds_on_the_same_real_data():
     kept = [
         SimpleNamespace(**{**vars(row), "preset": "quality", "data": {"dataset": "d"}})
@@ -244,65 +162,3 @@ def test_trainings_of_other_runs_stand_beside_speeds_on_the_same_real_data():
         assert with_trainings(rows, kept) == rows
     own = [real, *kept[:1]]
     assert with_trainings(own, kept) == own, "a run that trained models is judged by these"
-
-
-@pytest.mark.parametrize(
-    ("mean", "said"),
-    [
-        (0.2, "none of 1 workloads; the model predicts below the dictionary on 1 of 1"),
-        (0.6, "1 of 1 workloads, by 2x"),
-    ],
-)
-def test_headings_count_speeds_below_the_dictionary(mean, said):
-    timed = row_of("t", WORKLOAD, experiment="speed")
-    point = {
-        "row": "d",
-        "system": "fast",
-        "baseline": "slow",
-        "value": 2.0,
-        "low": 1.9,
-        "high": 2.1,
-        "row_ids": ["t"],
-    }
-    raced = SimpleNamespace(main_race=object())
-    own = SimpleNamespace(system="fast", title="Fast", experiments=[raced])
-    verdicts = SimpleNamespace(verdicts=[], counts={"R": 0})
-    points = mark_quality([point], paper_with(READER), [timed, *quality_rows(mean, 0.5)])
-    entry = _race(own, None, "d", points, SimpleNamespace(noise=None))
-    assert PaperSection(own, verdicts, [], fastest=[entry]).headline.endswith(said)
-
-
-def trained_rows(model: str, seconds: float, scores: list[float]) -> list:
-    """Five seeds whose epochs take so long and score so on validation."""
-    observed = [observation("mrr", scores[-1])]
-    for epoch, score in enumerate(scores):
-        observed.append(observation("epoch_time", seconds, epoch=epoch, clock=PROCESSOR))
-        observed.append(observation("mrr", score, epoch=epoch, of="validation"))
-    return [
-        row_of(f"{model}{seed}", {"dataset": "d", "model": model, "seed": seed}, *observed)
-        for seed in SEEDS
-    ]
-
-
-def test_a_race_tells_the_time_to_the_quality_of_the_reference():
-    read = observed_quality(
-        contender={"model": "fast"},
-        reference={"model": "slow"},
-        where=lambda workload: {"dataset": workload["dataset"]},
-    )
-    rows = [*trained_rows("fast", 2.0, [0.1, 0.2, 0.4]), *trained_rows("slow", 10.0, [0.1, 0.4])]
-    assert read(rows, {"dataset": "d"}).score == pytest.approx(0.4)  # validation plays no part
-    timed = row_of("t", WORKLOAD, experiment="speed")
-    point = {
-        "row": "d",
-        "system": "fast",
-        "baseline": "slow",
-        "value": 2.0,
-        "low": 1.9,
-        "high": 2.1,
-        "row_ids": ["t"],
-    }
-    (found,) = mark_quality([point], paper_with(read), [timed, *rows])
-    time = read(rows, {"dataset": "d"}).time
-    assert (time.seconds, time.reference) == (6.0, 20.0)
-    assert found["quality"].endswith(str(time))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import gc
-import re
 from pathlib import Path
 
 import pytest
@@ -16,83 +15,22 @@ ROOT = Path(__file__).parents[2]
 CODE = ("lab", "systems", "harness")
 FLOORS = (*CODE, "runtime", "models", "datasets", "kernels_cuda")
 
-PATTERNS = {
-    "harness/bundle/scrub.py": "private words of texts",
-    "harness/doctor.py": "what programs print of their versions",
-    "harness/figures/svg.py": "the text of an SVG file",
-    "harness/machine/known.py": "what the system prints of its processors",
-    "harness/plan/plan.py": "whether a reason names a GPU",
-    "harness/report/pictures.py": "the size of an SVG file",
-    "harness/report/run.py": "file names",
-    "harness/report/words.py": "marks of Markdown and HTML in texts of others",
-    "harness/report/systems.py": "annotations of methods",
-    "harness/runner/child.py": "what exceptions of libraries say",
-    "harness/runner/readable.py": "control characters",
-    "harness/states.py": "ids of runs",
-    "harness/terminal/text.py": "control characters",
-    "harness/store/old_names/__init__.py": "names from before schema 3",
-    "harness/store/old_names/texts.py": "params and notes that hold several things",
-    "lab/metrics.py": "what a name may be",
-    "systems/base/calibration.py": "file names",
-    "systems/gnnflow/experiments/table5.py": "the text of the cards, to check their reader",
-}
-"""Modules that match patterns, and what in."""
-RATIOS = {
-    "lab/compare.py": "the place",
-}
-"""Modules that form ratios with intervals."""
-SPLITS = {
-    "harness/claims/shown.py": "units of printed numbers",
-    "harness/figures/palette.py": "parts of a system as their papers print them: PGC, DGC w/o SG",
-    "harness/figures/svg.py": "the text of an SVG file",
-    "harness/figures/words.py": "lines that are broken, decimals of a number",
-    "harness/report/run.py": "names of processors",
-    "harness/report/words.py": "decimals of a number",
-    "harness/states.py": "what people type",
-    "harness/store/old_names/__init__.py": "names from before schema 3",
-    "harness/store/old_names/texts.py": "params and notes that hold several things",
-    "lab/arena.py": "the graph that the title of a race begins with",
-    "lab/charts.py": "columns `failed` and `series` of a figure's CSV, written and read here",
-    "lab/metrics.py": "what a name may be",
-    "lab/printed.py": "ids of claims, decimals of a printed number",
-}
-"""Modules of lab, and of what is told by the harness, that take a text apart."""
 TEXT_FIELDS = {
     "about", "caption", "hint", "label", "note", "notes", "question", "reading", "reason",
     "statement", "title",
 }  # fmt: skip
 """Fields that hold words for people."""
-DECIDED = {
-    "harness/runner/outcome.py": "what exceptions of libraries say",
-}
+DECIDED = {"harness/runner/outcome.py": "what exceptions of libraries say"}
 """Modules that decide something by words for people."""
 PRINTS = {
     "harness/runner/child.py": "the log of a cell's process",
     "runtime/ranks/__main__.py": "results of a command for other programs, one line a rank",
 }
 """Modules beside the terminal's, the commands' and `__main__` that print."""
-CLOCKS = ("perf_counter", "perf_counter_ns", "process_time", "elapsed_time", "timeit")
-MEASURING = {
-    "benchmarks/asv/overhead.py": "the harness itself: what watching a process costs",
-}
-"""Modules outside the experiments that read a clock to measure; deadlines are none."""
-BY_HAND = {
-    "kernels_cuda/aggregate/cuda_launch.cuh": "lanes of a row, fewer than a warp",
-    "kernels_cuda/aggregate/cuda_tiles.cu": "groups of lanes, by rows; the emulator has no CUB",
-    "kernels_cuda/attention/cuda_packed.cu": "lanes of a head; the emulator has no CUB",
-    "kernels_cuda/attention/cuda_rows.cu": "lanes of a row, fewer than a warp",
-    "kernels_cuda/common/block_scan.cuh": "scan of a block inside kernels; the emulator has no CUB",
-    "kernels_cuda/edge_sampling/cuda.cu": "lanes of a row, fewer than a warp",
-    "kernels_cuda/interact/cuda.cu": "lanes of a row, fewer than a warp",
-    "kernels_cuda/ranking/cuda.cu": "two counts of a row, by one block each",
-    "kernels_cuda/weighted/cuda_select.cu": "counts of a warp inside one pass of a selection",
-}
-"""Kernels that scan or reduce over lanes themselves."""
 Modules = list[tuple[str, list[ast.AST]]]
 """Names, and all nodes of their trees."""
 EXPERIMENT_CLASSES = "/experiments/"
 """Where classes are named by a figure or a table, and are unique in their paper only."""
-TOLD = ("claims", "figures", "plugins", "report", "store", "terminal")
 
 
 @pytest.fixture(scope="module")
@@ -119,55 +57,6 @@ def python_files(*folders: str) -> Modules:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def imported(nodes: list[ast.AST]) -> set[str]:
-    names: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
-
-
-@pytest.mark.parametrize(
-    ("wanted", "allowed"),
-    [
-        ({"re"}, PATTERNS),
-        ({f"dgbench.runtime.statistics.{n}" for n in ("paired_ratio", "pooled_ratio")}, RATIOS),
-    ],
-    ids=["patterns", "ratios"],
-)  # fmt: skip
-def test_only_named_modules_do_it(
-    modules: Modules, wanted: set[str], allowed: dict[str, str]
-) -> None:
-    found = {name for name, nodes in modules if imported(nodes) & wanted}
-    assert not found - set(allowed)
-    assert not set(allowed) - found, "these do it no more: take them off the list"
-
-
-def test_only_named_modules_take_texts_apart(modules: Modules) -> None:
-    """Texts are made of fields: nothing is split off a title, a note or a name."""
-    found = set()
-    for name, nodes in modules:
-        place = name.split("/")
-        if place[0] == "systems" or (
-            len(place) > 2 and place[0] == "harness" and place[1] not in TOLD
-        ):
-            continue
-        for node in nodes:
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr in ("partition", "rpartition", "split", "rsplit")
-                and node.args
-                and isinstance(node.args[0], ast.Constant)
-                and node.args[0].value not in ("\n", b"\n")  # lines
-            ):
-                found.add(name)
-    assert not found - set(SPLITS)
-    assert not set(SPLITS) - found, "these do it no more: take them off the list"
 
 
 def decides_by_words(node: ast.AST) -> bool:
@@ -218,47 +107,6 @@ def test_only_the_edge_prints(floors: Modules) -> None:
     }
     assert not printing - set(PRINTS)
     assert not set(PRINTS) - printing, "these do it no more: take them off the list"
-
-
-def test_all_measuring_is_an_experiment() -> None:
-    """Scripts and benchmarks read no clock to measure; what they run are cells of experiments."""
-    measuring = {
-        name
-        for name, nodes in python_files("scripts", "benchmarks")
-        if any(getattr(n, "attr", getattr(n, "id", "")) in CLOCKS for n in nodes)
-    }
-    assert not measuring - set(MEASURING)
-    there = {name for name in MEASURING if (ROOT / name).exists()}
-    assert not there - measuring, "these do it no more: take them off the list"
-
-
-def test_scans_and_reductions_are_those_of_libraries() -> None:
-    """Scan, sort, reduce and select are torch's, SciPy's or CUB's where these do the job."""
-    lanes = re.compile(r"\b__shfl_(?:up|down|xor)_sync\b|\b__reduce_\w+_sync\b")
-    found = {
-        path.relative_to(ROOT).as_posix()
-        for path in sorted((ROOT / "kernels_cuda").rglob("*.cu*"))
-        if path.suffix in (".cu", ".cuh") and lanes.search(path.read_text())
-    }
-    assert not found - set(BY_HAND)
-    assert not set(BY_HAND) - found, "these do it no more: take them off the list"
-
-
-def test_no_number_of_a_row_is_asked_for_by_a_name(modules: Modules) -> None:
-    """Old fields of rows are read where old rows are, and nowhere else."""
-    old = {"values", "units", "counters", "phases", "samples"}
-    found = [
-        f"{name}:{node.lineno}"
-        for name, nodes in modules
-        if name != "harness/store/row.py"
-        for node in nodes
-        if isinstance(node, ast.Attribute)
-        and node.attr in old
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "row"
-        and name != "harness/figures/failed_cells.py"  # a row of a table that is drawn
-    ]
-    assert not found
 
 
 def test_no_dimension_travels_in_the_name_of_a_metric(modules: Modules) -> None:

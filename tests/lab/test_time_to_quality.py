@@ -11,22 +11,10 @@ from hypothesis import strategies as st
 from dgbench.harness.store import Row
 from dgbench.lab.quality import MIN_SEEDS
 from dgbench.lab.table import Table, observation
-from dgbench.lab.time_to_quality import (
-    PROCESSOR,
-    Curve,
-    curves_by_seed,
-    target_of,
-    time_to_quality,
-)
+from dgbench.lab.time_to_quality import PROCESSOR, Curve, curves_by_seed, target_of, time_to_quality
 
 SEEDS = range(1, MIN_SEEDS + 1)
 numbers = st.lists(st.tuples(st.floats(0.1, 10), st.floats(-1, 1)), min_size=1, max_size=8)
-
-
-def curves(*scores: float, second: float = 1.0, sign: int = 1) -> dict[int, Curve]:
-    """The same curve for all seeds, but for a small shift of its scores."""
-    seconds = (second,) * len(scores)
-    return {seed: Curve(seconds, tuple(s + 1e-4 * seed for s in scores), sign) for seed in SEEDS}
 
 
 @given(numbers, st.floats(-1, 1))
@@ -43,23 +31,6 @@ def test_the_time_is_that_of_the_first_epoch_which_is_good_enough(epochs, target
     mirrored = Curve(curve.seconds, tuple(-s for s in curve.scores), -1)
     assert mirrored.seconds_to(-target) is None
     assert mirrored.best == -curve.best
-
-
-def test_a_faster_epoch_is_no_gain_where_it_takes_more_of_them():
-    slow = curves(0.1, 0.5)
-    fast = curves(0.1, 0.1, 0.1, 0.1, 0.5, second=0.5)
-    found = time_to_quality(fast, slow)
-    assert (found.reached, found.seconds, found.reference) == (5, 2.5, 2.0)
-    assert found.gain == pytest.approx(0.8)
-
-
-def test_a_contender_that_does_not_get_there_has_no_gain():
-    never = time_to_quality(curves(0.4, 0.4, second=1e-3), curves(0.1, 0.5))
-    assert (never.reached, never.gain, math.isinf(never.seconds)) == (0, None, True)
-    assert str(never).startswith("does not")
-    wrong_way = time_to_quality(curves(0.9, sign=-1), curves(0.5, sign=-1))
-    assert wrong_way.gain is None
-    assert time_to_quality(curves(0.4, sign=-1), curves(0.5, sign=-1)).gain == 1.0
 
 
 def test_the_target_is_the_worse_end_of_the_band():

@@ -20,7 +20,6 @@ from dgbench.lab.verbs import (
     observed,
     spread,
 )
-from dgbench.runtime.errors import UnknownKeyError
 
 RACE = Race(
     "fig1", by=("dataset", "model"), metric="step_time", none="no race ran", judged="ours",
@@ -84,7 +83,6 @@ def test_the_mean_of_a_contest_is_geometric_over_its_workloads() -> None:
 def test_the_extremes_say_where() -> None:
     both = spread(RACE("other", "ours"), RACE("slow", "ours"))(claim(), EVERYWHERE)
     assert both.measured == {"low": pytest.approx(1.5), "high": pytest.approx(6)}
-    assert both.reason == "lowest on h with a, highest on g with b"
     assert (both.direction, both.undecided) == (True, False)
     assert spread(RACE("slow", "ours"))(claim(), turned(EVERYWHERE)).direction is False
 
@@ -106,6 +104,10 @@ def test_most_workloads_decide_and_those_inside_the_noise_do_not() -> None:
     most = ahead_on_most(RACE, "ours", ("slow", "other"))
     assert most(claim(), EVERYWHERE).holds is True
     assert most(claim(), turned(EVERYWHERE)).holds is False
+    places = [("g", "a"), ("g", "b"), ("h", "a")]
+    times = {"slow": (2.0, 2.0, 2.0), "other": (2.0, 2.0, 2.0), "ours": (1.0, 1.0, 3.0)}
+    two_of_three = {name: dict(zip(places, each, strict=True)) for name, each in times.items()}
+    assert most(claim(), race(**two_of_three)).holds is True
     level = race(slow={("g", "a"): 1.0, ("h", "a"): 1.0}, ours={("g", "a"): 1.0, ("h", "a"): 1.0})
     found = ahead_on_most(RACE, "ours", ("slow",))(claim(), level)
     assert (found.holds, found.undecided) == (False, True)
@@ -130,14 +132,6 @@ def test_nothing_is_found_where_nothing_ran(check) -> None:
         assert (found.measured, found.holds, found.reason) == (None, None, "no race ran")
 
 
-def test_deviations_are_those_of_the_judged_systems_comparisons() -> None:
-    gaps = {"output": 1e-7, "gradient": 3e-6, "loss": 0.0}
-    check = Row(id="check", paper="toy", experiment="fig1", deviation=gaps, group="g/a/check",
-                params={"dataset": "g", "model": "a", "system": "ours", "check": True})  # fmt: skip
-    found = mean(RACE("slow", "ours"))(claim({"mean": 4.0}), [*EVERYWHERE, check])
-    assert found.deviation == 3e-6
-
-
 def counted(**counts: int) -> list[Row]:
     return [
         Row(id=name, paper="toy", experiment="sizes", params={"dataset": name},
@@ -158,14 +152,3 @@ def test_an_average_is_over_all_that_was_observed() -> None:
     losses = average(observed("sizes", "loss"), "mean of {n}", scale=100)
     found = losses(claim(50), counted(g=2, h=8))
     assert (found.measured, found.target, found.reason) == (pytest.approx(50), 50.0, "mean of 2")
-
-
-def test_an_unknown_metric_or_dimension_is_an_error_where_the_check_is_written() -> None:
-    with pytest.raises(UnknownKeyError, match="step_tim"):
-        Race("fig1", by=("dataset",), metric="step_tim", none="")
-    with pytest.raises(UnknownKeyError, match="datset"):
-        Race("fig1", by=("datset",), metric="step_time", none="")
-    with pytest.raises(UnknownKeyError, match="edgs"):
-        observed("sizes", "edgs")
-    with pytest.raises(UnknownKeyError, match="datset"):
-        observed("sizes", "edges", datset="g")

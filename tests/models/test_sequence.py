@@ -8,8 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
-from torch.nn import functional
 
 from dgbench.models import (
     SEQUENCE_MODELS,
@@ -97,55 +95,6 @@ def test_attention_over_neighbours_is_a_loop(rows, more, heads, seed):
             torch.testing.assert_close(found[v, head], exact, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("at_once", [3, 1000])
-def test_attention_over_neighbours_has_right_gradients(at_once, monkeypatch):
-    monkeypatch.setattr(attention, "ENTRIES_AT_ONCE", at_once)
-    draw = torch.Generator().manual_seed(1)
-    indptr, indices = random_csr(5, 7, draw, 0.6)
-    inputs = [
-        torch.randn(*s, generator=draw).double().requires_grad_()
-        for s in ((7, 2, 3), (7, 2), (5, 2))
-    ]
-    assert torch.autograd.gradcheck(lambda *i: attend_rows(indptr, indices, *i), inputs)
-
-
-def test_large_scores_do_not_overflow():
-    indptr, indices = torch.tensor([0, 1, 1]), torch.tensor([1], dtype=torch.int32)
-    score = torch.tensor([[1e4], [2e4]])
-    values = torch.tensor([[[1.0]], [[3.0]]])
-    found = attend_rows(indptr, indices, values, score, score)
-    assert found.flatten().tolist() == [3.0, 3.0]
-
-
-@pytest.mark.parametrize("heads", [1, 3])
-def test_structural_attention_is_that_of_torch_geometric(heads):
-    geometric = pytest.importorskip("torch_geometric.nn")
-    model, data = build("dysat", heads=heads), Whole()
-    layer = geometric.GATConv(WIDTH, HIDDEN // heads, heads=heads).double()
-    with torch.no_grad():
-        layer.lin.weight.copy_(model.weight.t())
-        layer.att_src.copy_(model.att_source.unsqueeze(0))
-        layer.att_dst.copy_(model.att_target.unsqueeze(0))
-        layer.bias.copy_(model.bias)
-    for t in range(STEPS):
-        indptr, indices = data.lists[t]
-        rows = torch.repeat_interleave(torch.arange(NODES), indptr.diff())
-        theirs = functional.elu(layer(data.raw(t), torch.stack([indices.long(), rows])))
-        neighbours = SimpleNamespace(rows=NODES, attend=lambda *given, t=t: data.attend(t, *given))
-        ours = model.spatial(neighbours, data.raw(t))
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-        weight = torch.randn(NODES, HIDDEN, dtype=torch.float64)
-        mine = torch.autograd.grad(
-            (ours * weight).sum(), [model.weight, model.att_source, model.att_target, model.bias]
-        )
-        other = torch.autograd.grad(
-            (theirs * weight).sum(), [layer.lin.weight, layer.att_src, layer.att_dst, layer.bias]
-        )
-        torch.testing.assert_close(mine[0], other[0].t(), rtol=1e-10, atol=1e-12)
-        for a, b in zip(mine[1:], other[1:], strict=True):
-            torch.testing.assert_close(a, b.view_as(a), rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("at_once", [1, 100])
@@ -178,80 +127,9 @@ def test_attention_over_packed_rows_is_a_loop(causal, heads, at_once, monkeypatc
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
-def test_attention_without_steps_or_rows():
-    for shape in ((0, 3, 4), (3, 0, 4)):
-        x = torch.zeros(shape)
-        assert packed_attention(x, x, x).shape == shape
-
-
 def whole_outputs(model, data=None):
     data = data or Whole()
     return torch.stack(model.forward_frame(data, range(STEPS)))
-
-
-def test_tgcn_is_its_formulas():
-    model, data = build("tgcn_2layer"), Whole()
-    h = torch.zeros(NODES, HIDDEN).double()
-    found = whole_outputs(model, data)
-    for t in range(STEPS):
-        a, x = data.matrices[t], data.features[t]
-
-        def gcn(q, a=a, x=x):
-            one, two = getattr(model, f"conv_1_{q}"), getattr(model, f"conv_2_{q}")
-            inner = torch.relu(a @ x @ one.weight + one.bias)
-            return a @ inner @ two.weight + two.bias
-
-        z = torch.sigmoid(model.linear_z(torch.cat([gcn("z"), h], 1)))
-        r = torch.sigmoid(model.linear_r(torch.cat([gcn("r"), h], 1)))
-        c = torch.tanh(model.linear_c(torch.cat([gcn("c"), r * h], 1)))
-        h = z * h + (1 - z) * c
-        torch.testing.assert_close(found[t], h, rtol=1e-11, atol=1e-12)
-
-
-def test_gcn_rounds_are_those_of_torch_geometric():
-    """A symmetric graph, so that the direction of torch_geometric's factors plays no part."""
-    geometric = pytest.importorskip("torch_geometric.nn")
-    model, x = build("mpnn_lstm_bare"), torch.randn(4, WIDTH).double()
-    edges = torch.tensor([[0, 1, 1, 2, 0, 2], [1, 0, 2, 1, 2, 0]])  # vertex 3 is alone
-    dense = torch.eye(4, dtype=torch.float64)
-    dense[edges[1], edges[0]] = 1
-    factor = dense.sum(1).rsqrt()
-    a_hat = factor.unsqueeze(1) * dense * factor
-    layers = []
-    for conv in (model.conv_1, model.conv_2):
-        layer = geometric.GCNConv(conv.weight.shape[0], HIDDEN).double()
-        with torch.no_grad():
-            layer.lin.weight.copy_(conv.weight.t())
-            layer.bias.copy_(conv.bias)
-        layers.append(layer)
-    one = torch.relu(layers[0](x, edges))
-    two = torch.relu(layers[1](one, edges))
-    found = model.spatial(SimpleNamespace(rows=4, propagate=lambda h: a_hat @ h), x)
-    torch.testing.assert_close(found, torch.cat([one, two], 1), rtol=1e-12, atol=1e-12)
-
-
-def test_mpnn_lstm_is_torch_lstm():
-    model = build("mpnn_lstm_bare")
-    x = torch.randn(STEPS, NODES, 2 * HIDDEN).double()
-    out, states = model.temporal(x)
-    h1, (_, c1) = model.lstm_1(x)
-    h2, (_, c2) = model.lstm_2(h1)
-    torch.testing.assert_close(out, h2, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(states[1][-1], c1[0], rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(states[3][-1], c2[0], rtol=1e-12, atol=1e-12)
-    assert states[2] is out
-
-
-def test_dysat_reads_all_steps_unless_causal():
-    data = Whole()
-    changed = Whole()
-    changed.features = changed.features.clone()
-    changed.features[-1] += 1
-    for causal in (False, True):
-        model = build("dysat", heads=2, causal=causal)
-        before, after = whole_outputs(model, data), whole_outputs(model, changed)
-        assert torch.equal(before[:-1], after[:-1]) == causal
-        assert not torch.equal(before[-1], after[-1])
 
 
 def rows_of(lengths, capacity):
@@ -320,57 +198,6 @@ def test_a_cut_sequence_goes_on_from_its_states(name, fused):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", SEQUENCE_MODELS)
-def test_rows_of_other_workers_serve_a_round(name):
-    """Two workers, each with some vertices of a snapshot: round by round, shown rows exchanged."""
-    model, data = build(name, heads=2), Whole()
-    neighbours = SimpleNamespace(
-        rows=NODES,
-        propagate=lambda h: data.matrices[0] @ h,
-        attend=lambda *given: data.attend(0, *given),
-    )
-    whole = model.spatial(neighbours, data.raw(0))
-    own = [torch.tensor([0, 3, 4]), torch.tensor([1, 2, 5, 6])]
-    x = [data.raw(0)[rows] for rows in own]
-    for k, width in enumerate(model.round_dims):
-        shown = [model.show(k, part) for part in x]
-        assert all(s.shape[1] == width for s in shown)
-        for w in range(2):
-            order = torch.cat([own[w], own[1 - w]])
-            place = torch.empty(NODES, dtype=torch.int32)
-            place[order] = torch.arange(NODES, dtype=torch.int32)
-            indptr, indices = data.lists[0]
-            lists = [place[indices[indptr[v] : indptr[v + 1]].long()] for v in own[w]]
-            counts = torch.tensor([0, *(len(part) for part in lists)]).cumsum(0)
-            part = SimpleNamespace(
-                rows=len(own[w]),
-                propagate=lambda h, w=w, o=order: data.matrices[0][own[w]][:, o] @ h,
-                attend=lambda *given, c=counts, i=torch.cat(lists): attend_rows(c, i, *given),
-            )
-            x[w] = model.receive(k, part, torch.cat([shown[w], shown[1 - w]]))
-    for w in range(2):
-        torch.testing.assert_close(x[w], whole[own[w]], rtol=1e-12, atol=1e-12)
-    assert whole.shape[1] == model.spatial_dim
-
-
-@pytest.mark.parametrize("name", SEQUENCE_MODELS)
-def test_a_model_trains(name):
-    torch.manual_seed(2)
-    model, data = build(name), Whole()
-    pairs, labels = torch.tensor([[0, 1, 2, 3], [4, 5, 6, 0]]), torch.tensor([1, 0, 1, 0])
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    losses = []
-    for _ in range(15):
-        outputs = model.forward_frame(data, range(STEPS))
-        loss = sum(model.head.loss(h, pairs, labels) for h in outputs)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
-    assert losses[-1] < 0.9 * losses[0]
-    assert all(p.grad is not None for p in model.parameters())
-
-
 def test_mistakes_are_named():
     with pytest.raises(InvalidInputError, match="hidden_dim is 6, expected a multiple of the 4"):
         build("dysat", heads=4)
@@ -385,10 +212,3 @@ def test_mistakes_are_named():
     limited = SimpleNamespace(raw=plain.raw, first=plain.first, apply=plain.apply)
     with pytest.raises(UnsupportedError, match="has no `attend`"):
         build("dysat").forward_frame(limited, range(STEPS))
-
-
-def test_torch_lstm_keeps_its_parameters():
-    """The bare model reads nn.LSTM's parameters in place, so optimisers and states know them."""
-    model = build("mpnn_lstm_bare")
-    assert isinstance(model.lstm_1, nn.LSTM)
-    assert model.scan_weights()[0][0].shape == (2 * HIDDEN, 4 * HIDDEN)

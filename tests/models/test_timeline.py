@@ -9,19 +9,16 @@ from hypothesis import strategies as st
 
 from dgbench.datasets.transforms import m_transform_features
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.scan import lstm_scan
 from dgbench.models import (
     TIMELINE_MODELS,
     CdGcn,
     ClassHead,
     EvolveGcnTimeline,
     PairHead,
-    TimelineState,
     TmGcn,
     build_model,
     sample_pairs,
 )
-from dgbench.models.dtdg.evolvegcn import EvolvingWeight
 from dgbench.models.dtdg.tm_gcn import m_average
 from dgbench.models.frame import GcnLayer
 from dgbench.runtime.errors import InvalidInputError
@@ -150,104 +147,6 @@ def test_blocks_equal_the_whole_and_the_state_has_its_size(name, window):
         assert floats == NODES * model.state_dim()
     other = state.with_tensors([t + 1 for t in state.tensors])
     assert all(torch.equal(a, b + 1) for a, b in zip(other.tensors, state.tensors, strict=True))
-
-
-@pytest.mark.parametrize("name", TIMELINE_MODELS)
-def test_a_checkpointed_backward_pass_equals_the_whole(name):
-    """ESDG, section 3.1: blocks from the last to the first, re-run from their kept states."""
-    model, data = build(name), Dense()
-    own = [p for n, p in model.named_parameters() if not n.startswith("head.")]
-    weight = torch.randn(STEPS, NODES, HIDDEN, generator=torch.Generator().manual_seed(1)).double()
-    whole = torch.stack(model.forward_frame(data, range(STEPS)))
-    want = torch.autograd.grad((whole * weight).sum(), own)
-    borders, states = [range(0, 3), range(3, 4), range(4, 7)], [TimelineState()]
-    with torch.no_grad():
-        for times in borders[:-1]:
-            states.append(model.forward_block(data, times, states[-1])[1])
-    found = [torch.zeros_like(p) for p in own]
-    coming: list[torch.Tensor] = []
-    for times, kept in zip(borders[::-1], states[::-1], strict=True):
-        kept = kept.detach()
-        outputs, after = model.forward_block(data, times, kept)
-        heads = [(torch.stack(outputs) * weight[times.start : times.stop]).sum()]
-        grads = [torch.ones((), dtype=torch.float64)]
-        if coming:
-            heads, grads = [*heads, *after.tensors], [*grads, *coming]
-        leaves = [*own, *kept.tensors]
-        result = torch.autograd.grad(heads, leaves, grads, allow_unused=True)
-        result = [
-            torch.zeros_like(p) if g is None else g for g, p in zip(result, leaves, strict=True)
-        ]
-        found = [a + b for a, b in zip(found, result, strict=False)]
-        coming = result[len(own) :]
-    for a, b in zip(found, want, strict=True):
-        torch.testing.assert_close(a, b)
-
-
-@pytest.mark.parametrize("name", TIMELINE_MODELS)
-def test_snapshots_and_vertices_can_be_computed_apart(name):
-    """Spatial halves of single snapshots in any order, temporal halves of uneven vertex chunks."""
-    model, data = build(name), Dense()
-    links, _ = model.chain(STEPS, ())
-    hidden = None
-    for layer in range(model.num_layers):
-        pieces = {}
-        for t in reversed(range(STEPS)):
-            a = data.first(t) if layer == 0 else data.apply(t, hidden[t])
-            assert a.shape[1] == model.input_dims[layer]
-            rows = [model.spatial(layer, part, links[t]) for part in a.split([1, 4])]
-            pieces[t] = torch.cat(rows)
-            assert pieces[t].shape[1] == model.spatial_dims[layer]
-        x = torch.stack([pieces[t] for t in range(STEPS)])
-        if model.has_temporal(layer):
-            x = torch.cat([model.temporal(layer, c, ())[0] for c in x.split([2, 1, 2], 1)], 1)
-        assert x.shape[2] == model.layer_dims[layer]
-        hidden = x
-    torch.testing.assert_close(hidden, torch.stack(model.forward_frame(data, range(STEPS))))
-
-
-@pytest.mark.parametrize("name", TIMELINE_MODELS)
-def test_gradients(name):
-    model, data = build(name, hidden_dim=2), Dense(3, 3)
-    own = [p for n, p in model.named_parameters() if not n.startswith("head.")]
-
-    def run(*_):
-        return torch.stack(model.forward_frame(data, range(3)))
-
-    assert torch.autograd.gradcheck(run, own)
-    x = torch.randn(3, 2, model.spatial_dims[0]).double().requires_grad_()
-    if model.has_temporal(0):
-        _, carry = model.temporal(0, x.detach(), ())
-        carry = tuple(t.detach().requires_grad_() for t in carry)
-
-        def step(x, *carry):
-            out, after = model.temporal(0, x, carry)
-            return out, *after
-
-        assert torch.autograd.gradcheck(step, (x, *carry))
-
-
-def test_scan_weights_drive_the_fused_scan():
-    model, data = build("cd_gcn"), Dense()
-    x = torch.stack([model.spatial(0, data.first(t)) for t in range(STEPS)])
-    _, carry = model.temporal(0, x[:3], ())
-    out, after = model.temporal(0, x[3:], carry)
-    h_all, h, c = lstm_scan(x[3:], *model.scan_weights(0), *carry)
-    torch.testing.assert_close(h_all, out)
-    torch.testing.assert_close(h, after[0])
-    torch.testing.assert_close(c, after[1])
-
-
-@pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_weights_go_on_from_a_carry(cell):
-    layer = EvolvingWeight(3, 4, cell)
-    whole = layer.evolve(6)
-    first, carry = layer.advance(2)
-    second, _ = layer.advance(4, carry)
-    assert all(torch.equal(a, b) for a, b in zip(whole, [*first, *second], strict=True))
-    nothing, kept = layer.advance(0, carry)
-    assert nothing == []
-    assert all(a is b for a, b in zip(kept, carry, strict=True))
 
 
 def test_class_head_is_a_softmax_over_labelled_vertices():

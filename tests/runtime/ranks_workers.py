@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.runtime.collectives import Communicator, EmulatedLink, GroupCommunicator, LinkEmulation
+from dgbench.runtime.collectives import Communicator, GroupCommunicator, LinkEmulation
 from dgbench.runtime.collectives.communicator import CommunicationError
 from dgbench.runtime.collectives.shared import Mailbox
 from dgbench.runtime.collectives.wire import ProcessorClock
@@ -20,11 +20,6 @@ from dgbench.runtime.errors import CheckFailed, UnsupportedError
 
 Plan = tuple[list[list[int]], tuple[int, ...], int]
 """Rows from each rank to each, trailing shape, seed."""
-
-
-def knows_module(comm: Communicator, name: str) -> bool:
-    """Return True if a module is loaded without a request of this rank."""
-    return name in sys.modules
 
 
 def rows_of(plan: Plan, rank: int) -> Tensor:
@@ -202,41 +197,6 @@ def on_processor_clocks(comm: GroupCommunicator) -> list[float]:
     return found
 
 
-def two_communicators_one_link(comm: GroupCommunicator) -> tuple[float, float]:
-    """Moments after an exchange on each of two communicators that share a link."""
-    wire, clock = LinkEmulation(1.0, float("inf")), FakeClock()
-    link = EmulatedLink(wire)
-    second = GroupCommunicator()
-    comm.use_wire(wire, link=link, clock=clock)
-    second.use_wire(wire, link=link, clock=clock)
-    ones = [1] * comm.size
-    first = comm.start_all_to_all(torch.ones(comm.size), ones, ones)
-    after = second.start_all_to_all(torch.ones(comm.size), ones, ones)
-    first.wait()
-    moment = clock.moment
-    after.wait()
-    return moment, clock.moment
-
-
-def too_many_on_a_wire(comm: GroupCommunicator, slots: int) -> None:
-    """Begin more exchanges than a wire holds."""
-    comm.use_wire(LinkEmulation(0.0, float("inf")))
-    ones = [1] * comm.size
-    begun = [comm.start_all_to_all(torch.ones(comm.size), ones, ones) for _ in range(slots + 1)]
-    comm.barrier()
-    begun[0].wait()
-
-
-def wait_on_wire(comm: GroupCommunicator, seconds: float, rounds: int) -> dict[str, float]:
-    """Exchanges on the machine's clock; what the meter noted."""
-    comm.use_wire(LinkEmulation(seconds, float("inf")))
-    comm.meter.reset()
-    ones = [1] * comm.size
-    for _ in range(rounds):
-        comm.all_to_all(torch.ones(comm.size), ones, ones)
-    return dict(comm.meter.spent)
-
-
 def fault_on_wire(comm: GroupCommunicator, how: str, at: int, method: str) -> int:
     """Rank `at` fails between begin and wait of an exchange on a wire; all others wait for it."""
     comm.method = method
@@ -248,12 +208,6 @@ def fault_on_wire(comm: GroupCommunicator, how: str, at: int, method: str) -> in
     first.wait()
     comm.all_to_all(torch.ones(comm.size), ones, ones)
     return comm.rank
-
-
-def slow_wire(comm: GroupCommunicator) -> None:
-    """Wait for a message that takes an hour."""
-    comm.use_wire(LinkEmulation(3600.0, 1.0))
-    comm.all_reduce(torch.ones(4))
 
 
 def large(comm: Communicator) -> Tensor:

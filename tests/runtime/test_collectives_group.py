@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dgbench.runtime.collectives import GroupCommunicator, Traffic
-from dgbench.runtime.errors import UnknownKeyError, UnsupportedError
 from dgbench.runtime.ranks import launch
 
 
@@ -127,26 +125,8 @@ def test_other_operations(method: str) -> None:
         assert sums == found["counters"]
 
 
-def test_without_a_group() -> None:
-    with pytest.raises(UnsupportedError, match="no process group"):
-        GroupCommunicator()
-
-
 def test_an_exchange_that_fails_is_an_error_whatever_it_says() -> None:
     texts = ("device lost: peer access is not supported", "Connection closed by peer")
     for text in texts:
         found = launch(workers.refused_exchange, 2, (text,), timeout_s=LIMIT_S, threads=1)
         assert list(found) == [("CommunicationError", "auto")] * 2
-
-
-def test_unknown_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    with pytest.raises(UnknownKeyError, match="method 'pigeon'"):
-        GroupCommunicator(method="pigeon")
-
-
-def test_traffic_ignores_what_stays() -> None:
-    traffic = Traffic(1, 2)
-    traffic.add("all_to_all", "forward", 1, 5, 4, 1)
-    traffic.add("all_to_all", "forward", 0, 0, 4, 1)
-    assert not traffic.sent

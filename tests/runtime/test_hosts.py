@@ -5,16 +5,15 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.ranks.address import HostAddress, find_address, parse_endpoint, sent_bytes
-from dgbench.runtime.ranks.agreement import clock_difference, difference, meeting
+from dgbench.runtime.ranks.agreement import clock_difference, meeting
 from dgbench.runtime.ranks.errors import HostError
-from dgbench.runtime.ranks.hosts import HostSettings, parse_hosts
+from dgbench.runtime.ranks.hosts import HostSettings
 
 FACTS = {"torch version": "2.13.0", "data": "wiki (real, sha256 ab)"}
 WAIT_S = 60.0
@@ -58,66 +57,27 @@ def test_equal_hosts_train() -> None:
     assert met([FACTS] * 3, 3) == [None] * 3
 
 
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        ({"torch version": "2.6.0"}, ("torch version 2.6.0", "2.13.0")),
-        ({"data": "wiki (twin of scale 1, sha256 cd)"}, ("wiki (twin", "wiki (real")),
-        ({"more": "yes"}, ("more yes", "none")),
-    ],
-)
-def test_one_other_host_stops_all_with_one_sentence(
-    other: dict[str, str], said: tuple[str, str]
-) -> None:
-    found = met([FACTS, FACTS, FACTS | other], 3)
-    sentences = {str(error) for error in found}
-    assert len(sentences) == 1
-    sentence = sentences.pop()
-    assert "host2" in sentence
-    assert "host0" in sentence
-    assert all(words in sentence for words in said)
-
-
-def test_a_late_host_hears_of_another_that_differs() -> None:
-    found = met([FACTS, FACTS, FACTS | {"data": "none"}], 3, late=1)
-    assert len({str(error) for error in found}) == 1
-    assert "host2" in str(found[1])
+@pytest.mark.parametrize("late", [-1, 1])
+def test_one_other_host_stops_all_with_one_sentence(late: int) -> None:
+    errors = met([FACTS, FACTS, FACTS | {"data": "wiki (twin)"}], 3, late=late)
+    (sentence,) = {str(error) for error in errors}
+    assert all(word in sentence for word in ("host2", "wiki (twin", "wiki (real"))
 
 
 def test_a_host_that_never_comes_is_told_by_those_that_did() -> None:
-    found = met([FACTS, FACTS], 3, wait_s=0.3)
-    assert str(found[0]) == str(found[1])
-    words = str(found[0])
-    assert "2 of" in words
-    assert "3 hosts" in words
-    assert "host0, host1" in words
+    errors = met([FACTS, FACTS], 3, wait_s=0.3)
+    assert str(errors[0]) == str(errors[1])
+    assert "host0, host1" in str(errors[0])
 
 
 def test_a_rendezvous_that_is_not_there_is_said_in_time() -> None:
     address = HostAddress("127.0.0.1", free_port(), "host1", "lo", False)
     begin = time.monotonic()
-    with pytest.raises(HostError, match="nobody answered"), meeting(
+    with pytest.raises(HostError), meeting(
         address, FACTS, hosts=2, wait_s=0.2
     ):  # fmt: skip
         pass
     assert time.monotonic() - begin < WAIT_S
-
-
-def test_a_port_that_is_taken_is_said() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = HostAddress("127.0.0.1", taken.getsockname()[1], "host0", "lo", True)
-        with pytest.raises(HostError, match="no rendezvous"), meeting(
-            address, FACTS, hosts=1, wait_s=1
-        ):  # fmt: skip
-            pass
-
-
-def test_the_first_difference_is_told_with_both_values(wording: Callable[[str], None]) -> None:
-    assert not difference("b", FACTS, "a", dict(FACTS))
-    wording(difference("b", {**FACTS, "data": "x"}, "a", FACTS))
-    assert "none" in difference("b", {}, "a", FACTS)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +102,7 @@ def test_endpoints() -> None:
     assert parse_endpoint("node01:29500") == ("node01", 29500)
     assert parse_endpoint("[fe80::1]:80") == ("fe80::1", 80)
     for text in ("node01", "node01:", ":29500", "node01:0", "node01:65536", "node01:x", ""):
-        with pytest.raises(InvalidInputError, match="HOST:PORT"):
+        with pytest.raises(InvalidInputError):
             parse_endpoint(text)
 
 
@@ -163,16 +123,8 @@ def test_an_address_knows_its_interface_and_whether_it_is_here(
         raise socket.gaierror("no such name")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(InvalidInputError, match="has no address"):
+    with pytest.raises(InvalidInputError):
         find_address("node99:1")
-
-
-def test_hosts_of_a_command_line() -> None:
-    assert parse_hosts("2") == (2, 2)
-    assert parse_hosts("1:4") == (1, 4)
-    for text in ("", "two", "1:", ":2", "1:2:3", "-1", "1.5"):
-        with pytest.raises(InvalidInputError, match="hosts are"):
-            parse_hosts(text)
 
 
 @pytest.mark.parametrize(
@@ -187,14 +139,3 @@ def test_settings_out_of_range(wrong: dict[str, Any]) -> None:
     HostSettings().check()
     with pytest.raises(InvalidInputError):
         HostSettings(**wrong).check()
-
-
-def test_an_own_name_that_others_cannot_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some systems give the own name of a host an address of its loopback."""
-
-    def own(name: str, port: int, **_: object) -> list[Any]:
-        return [(socket.AF_INET, socket.SOCK_DGRAM, 0, "", ("127.0.1.1", port))]
-
-    monkeypatch.setattr(socket, "getaddrinfo", own)
-    with pytest.raises(InvalidInputError, match="no other host can reach"):
-        find_address("node01:29500")

@@ -98,16 +98,3 @@ def test_torchrun() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.strip().splitlines()[-1]) == {"sum": 41.0}
-
-
-def test_not_under_torchrun(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    from dgbench.runtime.ranks.__main__ import main
-
-    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    assert main(["json:dumps"]) == 1
-    assert "not started by torchrun" in capsys.readouterr().err
-    assert main(["json:no_such_function"]) == 1
-    assert "cannot run 'json:no_such_function'" in capsys.readouterr().err
-    assert main(["json:dumps", "--args", "{}"]) == 1
-    assert "expected a JSON list" in capsys.readouterr().err

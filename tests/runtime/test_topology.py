@@ -25,8 +25,6 @@ from dgbench.runtime.topology import (
     pcie_switch_pair,
     topology,
 )
-from dgbench.runtime.topology.matrix import read_link_matrix
-from dgbench.runtime.topology.named import DGX1_FILE
 
 
 @pytest.fixture(autouse=True)
@@ -64,53 +62,6 @@ def test_time_is_that_of_the_busiest_link(name: str, seed: int) -> None:
     assert math.isclose(machine.time(traffic), slow_time(machine, traffic, once), rel_tol=1e-12)
 
 
-@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
-def test_every_machine(name: str) -> None:
-    machine = MADE[name]
-    assert machine.assumed
-    idle = np.zeros((machine.size, machine.size))
-    assert machine.time(idle) == 0
-    home = np.eye(machine.size) * 1e9
-    assert machine.time(home) == 0, "what stays at home costs nothing"
-    one = idle.copy()
-    one[0, 1] = 1e6
-    assert 0 < machine.time(one) < machine.time(2 * one) < machine.time(one + np.roll(one, 1)) * 3
-    full = np.full_like(idle, 1e6)
-    assert machine.time(full) >= machine.time(one)
-
-
-def test_links_of_the_cube_mesh() -> None:
-    """Six bricks a GPU; the doubled and single pairs as published."""
-    matrix = read_link_matrix(DGX1_FILE)
-    found = {n: set() for n in ("NV1", "NV2")}
-    for i in range(8):
-        for j in range(i + 1, 8):
-            if matrix[i][j] in found:
-                found[matrix[i][j]].add((i, j))
-    assert found["NV2"] == {(0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)}
-    assert found["NV1"] == {(0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)}
-
-
-def test_routes_of_the_cube_mesh() -> None:
-    machine = dgx1_v100()
-    names = {pair: [machine.links[i].name for i in r] for pair, r in machine.routes.items()}
-    assert names[0, 3] == ["gpu0 > gpu3"]
-    assert names[0, 7] == ["gpu0 > gpu4", "gpu4 > gpu7"], "two doubled links beat single ones"
-    assert all(len(route) <= 2 for route in names.values())
-    host = dgx1_v100(unlinked="host")
-    assert [host.links[i].name for i in host.routes[0, 7]] == [
-        "gpu0 pcie out",
-        "switch0 out",
-        "socket0 out",
-        "socket1 in",
-        "switch3 in",
-        "gpu7 pcie in",
-    ]
-    one = np.zeros((8, 8))
-    one[0, 3] = 50e9
-    assert dgx1_v100(alpha_s=0).time(one) == 1.0
-
-
 def test_two_switches_share_their_ports() -> None:
     machine = pcie_switch_pair(2, pcie=10.0, alpha_s=0)
     below, across = np.zeros((4, 4)), np.zeros((4, 4))
@@ -132,73 +83,32 @@ def test_nodes_share_their_network() -> None:
     assert "not printed" in machine.assumed
 
 
-def test_switch_is_limited_by_ports() -> None:
-    machine = h200_node(4, bandwidth=100.0, alpha_s=0.5)
-    traffic = np.full((4, 4), 10.0)
-    assert math.isclose(machine.time(traffic), 3 * 0.5 + 30 / 100)
-
-
-def test_first_devices() -> None:
-    machine = h200_node(8)
-    two = machine.first(2)
-    assert two.size == 2
-    assert two.time([[0, 1e9], [0, 0]]) == machine.time(np.pad([[0, 1e9], [0, 0]], (0, 6)))
-    assert machine.first(8) is machine
-    assert machine.first(1).time([[5.0]]) == 0
-    with pytest.raises(InvalidInputError, match="'size' is 9"):
-        machine.first(9)
-
-
-def test_projection_is_labelled() -> None:
-    machine = h200_node(2, bandwidth=100.0, alpha_s=0)
-    traffic = [[0, 50], [10, 0]]
-    found = machine.project([1.0, 2.0], traffic, error=0.125)
-    assert (found.seconds, found.compute_s, found.communicate_s) == (2.5, 2.0, 0.5)
-    assert (found.evidence, found.topology, found.error) == ("projected", "h200-node", 0.125)
-    assert found.busiest == "gpu0 out"
-    assert "projected on h200-node, model error 12%" in str(found)
-    assert "no measured points" in str(machine.project([1.0], traffic))
-    assert machine.project([2.0], traffic, overlap=1.0).seconds == 2.0
-    assert machine.project([0.2], traffic, overlap=1.0).seconds == pytest.approx(0.5)
-    assert machine.project([1.0], np.zeros((2, 2))).busiest == ""
-
-
 def test_arguments() -> None:
     machine = h200_node(2)
-    with pytest.raises(InvalidInputError, match=r"shape \(3, 3\), 'h200-node' has 2 devices"):
-        machine.time(np.zeros((3, 3)))
-    for bad in (-1, math.nan, math.inf):
-        with pytest.raises(InvalidInputError, match="negative or not finite"):
-            machine.time([[0, bad], [0, 0]])
-    with pytest.raises(InvalidInputError, match="'compute_s'"):
+    for wrong in (np.zeros((3, 3)), *([[0, bad], [0, 0]] for bad in (-1, math.nan, math.inf))):
+        with pytest.raises(InvalidInputError):
+            machine.time(wrong)
+    with pytest.raises(InvalidInputError, match="compute_s"):
         machine.project([1, 2, 3], np.zeros((2, 2)))
-    with pytest.raises(InvalidInputError, match=r"'overlap' is 1\.5"):
+    with pytest.raises(InvalidInputError, match="overlap"):
         machine.project([1], np.zeros((2, 2)), overlap=1.5)
-    with pytest.raises(UnknownKeyError, match="topology 'dgx1-v10'") as caught:
+    with pytest.raises(UnknownKeyError) as caught:
         topology("dgx1-v10")
     assert "dgx1-v100" in caught.value.hint
-    with pytest.raises(UnknownKeyError, match="inside 'rope'"):
-        esdg_cluster(inside="rope")
-    with pytest.raises(UnknownKeyError, match="unlinked 'magic'"):
-        dgx1_v100(unlinked="magic")
-    with pytest.raises(InvalidInputError, match="'nodes' is 0"):
-        esdg_cluster(0)
-    with pytest.raises(InvalidInputError, match="'per_switch' is 0"):
-        pcie_switch_pair(0)
-    with pytest.raises(InvalidInputError, match="needed: at least 1"):
-        h200_node(0)
-
-
-def test_topologies_that_cannot_be() -> None:
     link = TopologyLink("a", 0.0, 1.0)
-    with pytest.raises(InvalidInputError, match="bandwidth > 0"):
-        TopologyLink("b", 0.0, 0.0)
-    with pytest.raises(InvalidInputError, match=r"the pair \(1, 0\) has no route"):
-        Topology("t", 2, [link], {(0, 1): (0,)})
-    with pytest.raises(InvalidInputError, match=r"the route of \(1, 0\) is \(1,\)"):
-        Topology("t", 2, [link], {(0, 1): (0,), (1, 0): (1,)})
-    with pytest.raises(InvalidInputError, match="one name"):
-        Topology("t", 1, [link, link], {})
+    for wrong in (
+        lambda: esdg_cluster(inside="rope"), lambda: dgx1_v100(unlinked="magic"),
+        lambda: esdg_cluster(0), lambda: pcie_switch_pair(0), lambda: h200_node(0),
+        lambda: TopologyLink("b", 0.0, 0.0), lambda: Topology("t", 2, [link], {(0, 1): (0,)}),
+        lambda: Topology("t", 2, [link], {(0, 1): (0,), (1, 0): (1,)}),
+        lambda: Topology("t", 1, [link, link], {}), lambda: parse_link_matrix(""),
+        lambda: dgx1_v100(parse_link_matrix("GPU0 GPU1\nGPU0 X SYS\nGPU1 SYS X\n")),
+        lambda: fit([MeasuredExchange(1, 1, 1)]),
+        lambda: fit([MeasuredExchange(1, 1, 1), MeasuredExchange(2, 2, 2)]),
+        lambda: fit([MeasuredExchange(1, 1, 1), MeasuredExchange(1, 2, 0)]),
+    ):  # fmt: skip
+        with pytest.raises((InvalidInputError, UnknownKeyError)):
+            wrong()
 
 
 TABLE = """
@@ -208,13 +118,6 @@ GPU1 NV2   X   NV1  SYS  0-19
 GPU2 SYS  NV1   X   SYS  20-39
 NIC0 PIX  SYS  SYS   X
 """
-
-
-def test_a_table_as_it_is_printed() -> None:
-    matrix = parse_link_matrix(TABLE)
-    assert matrix == (("X", "NV2", "SYS"), ("NV2", "X", "NV1"), ("SYS", "NV1", "X"))
-    machine = dgx1_v100(matrix)
-    assert [machine.links[i].name for i in machine.routes[0, 2]] == ["gpu0 > gpu1", "gpu1 > gpu2"]
 
 
 @pytest.mark.parametrize(
@@ -229,16 +132,6 @@ def test_a_table_as_it_is_printed() -> None:
 def test_tables_that_are_broken(old: str, new: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         parse_link_matrix(TABLE.replace(old, new, 1))
-
-
-def test_no_table(tmp_path) -> None:
-    with pytest.raises(InvalidInputError, match="names no GPU"):
-        parse_link_matrix("")
-    with pytest.raises(InvalidInputError, match="cannot be read"):
-        read_link_matrix(tmp_path / "nothing.txt")
-    lonely = "GPU0 GPU1\nGPU0 X SYS\nGPU1 SYS X\n"
-    with pytest.raises(InvalidInputError, match="no NVLink neighbour in common"):
-        dgx1_v100(parse_link_matrix(lonely))
 
 
 @settings(deadline=None)
@@ -261,41 +154,6 @@ def test_fit_finds_what_made_the_points(
     assert found.typical < 1e-9
     for m, b in points:
         assert math.isclose(found.time(m, b), m * alpha + b * beta, rel_tol=1e-6)
-
-
-def test_fit_says_how_far_off_it_is() -> None:
-    points = [MeasuredExchange(1, 10.0**k, 1e-5 + 10.0**k * 1e-9) for k in range(1, 9)]
-    good = fit(points)
-    bad = fit([*points, MeasuredExchange(1, 1e5, 3 * (1e-5 + 1e-4))])
-    assert good.error < 1e-6
-    assert bad.error > 0.3
-    assert bad.typical < bad.error
-    assert bad.points == 9
-
-
-def test_fit_never_goes_below_zero() -> None:
-    falling = [
-        MeasuredExchange(1, 1e3, 1e-3),
-        MeasuredExchange(1, 1e6, 0.9e-3),
-        MeasuredExchange(1, 1e7, 0.8e-3),
-    ]
-    found = fit(falling)
-    assert found.alpha_s > 0
-    assert found.bandwidth == math.inf
-
-
-@pytest.mark.parametrize(
-    ("points", "message"),
-    [
-        ([MeasuredExchange(1, 1, 1)], "has 1 points"),
-        ([MeasuredExchange(1, 1, 1), MeasuredExchange(2, 2, 2)], "one number of bytes per message"),
-        ([MeasuredExchange(1, 1, 1), MeasuredExchange(1, 2, 0)], "last no time"),
-        ([MeasuredExchange(1, 1, 1), MeasuredExchange(1, -2, 1)], "negative"),
-    ],
-)
-def test_points_that_do_not_do(points: list[MeasuredExchange], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        fit(points)
 
 
 def test_measured_exchanges_can_be_fitted() -> None:

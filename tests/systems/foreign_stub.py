@@ -55,9 +55,6 @@ def step(sock):
         os.kill(os.getpid(), signal.SIGKILL)
     elif HOW == "exit":
         os._exit(3)
-    elif HOW == "closes":
-        sock.close()
-        time.sleep(600)
     elif HOW == "burn":
         while time.process_time() < 0.3:
             pass
@@ -88,10 +85,7 @@ def main():
             step(sock)
         elif request["call"] == "counters":
             more = {"counters": {"edges": 9}} if HOW == "counts later" else {}
-            cuda = {"allocations": 2, "peak_bytes": 7} if HOW == "device" else {}
-            real.send(sock, {**FINE, "cuda": cuda, **more})
-        elif request["call"] == "close" and HOW == "bad end":
-            real.send(sock, {"error": {"kind": "OSError", "text": "disk full"}})
+            real.send(sock, {**FINE, "cuda": {}, **more})
         else:  # it answers that it has written, and writes nothing
             real.send(sock, FINE)
 

@@ -9,24 +9,15 @@ from typing import Any
 
 import pytest
 
-from dgbench.harness.figures.race_words import (
-    gain_text,
-    headline,
-    quotable,
-    sentence,
-    shown_rate,
-)
 from dgbench.harness.terminal.arena import arena_races, race_table
 from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, QualitySource, races
 from dgbench.lab.arena_quality import trained_quality
 from dgbench.lab.experiment import Measurement, RunContext
-from dgbench.runtime.errors import UnknownKeyError, UnsupportedError
+from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.arena import PAPER
-from dgbench.systems.arena import timeline as timeline_module
 from dgbench.systems.arena import training as training_module
-from dgbench.systems.arena.experiment import race_points
 from dgbench.systems.base import stream
-from dgbench.systems.base.registry import get_system, system_names
+from dgbench.systems.base.registry import get_system
 from dgbench.systems.gnnflow.experiments import fig8
 from dgbench.systems.gnnflow.experiments.quality import whole_task
 from dgbench.systems.gnnflow.experiments.settings import EPOCHS
@@ -40,11 +31,6 @@ DIGESTS = {
     "weighted-draw@1": "1dfe90ccb4aad71f",
 }
 """Of each version. A definition that changed needs a new version, and its digest a new line."""
-STAND_INS = {
-    "montevideo-bus/mpnn_lstm": "265c5201fe960db3",
-    "flights-2001-01/tgn": "37967844ee9bad3a",
-}
-"""Definitions of cases of quick on data that stands in for what is not here."""
 
 TASK = ArenaTask(
     name="toy", version=1, title="Toying", what="a toy", quality="none", unit="toys",
@@ -81,19 +67,9 @@ def rounds(*seconds: dict[str, float]) -> list[Any]:
 
 
 def test_definitions_are_frozen() -> None:
+    assert replace(TASK, entrants={}, factors={}).digest == TASK.digest
     found = {one.arena_task.label: one.arena_task.digest for one in PAPER.experiments}
     assert found == DIGESTS
-
-
-def test_definitions_on_stand_ins_are_frozen() -> None:
-    found = {}
-    for task in (one.arena_task for one in PAPER.experiments):
-        for case in (one for one in task.cases if "quick" in one.presets):
-            name = task.stand_ins.get(case.settings.get("dataset"))
-            if name is not None:
-                moved = task.on_dataset({"case": case.name}, name)
-                found[moved["case"]] = moved["definition"]
-    assert found == STAND_INS
 
 
 def test_a_case_on_another_dataset_is_a_race_of_its_own() -> None:
@@ -134,16 +110,6 @@ def test_streams_are_raced_as_their_whole_trainings_are_set(monkeypatch) -> None
         assert raced[-1] == whole_task(params["dataset"], params["model"])
         assert {key: getattr(raced[-1], key) for key in frozen} == frozen
     assert racing.arena_task.settings["epochs"] == EPOCHS
-
-
-def test_titles_do_not_change_the_digest() -> None:
-    assert replace(TASK, entrants={}, factors={}).digest == TASK.digest
-
-
-def test_rows_of_another_definition_are_left_out() -> None:
-    rows = rounds({"a": 1.0, "b": 2.0})
-    assert races(TASK, rows)
-    assert not races(replace(TASK, what="another"), rows)
 
 
 def test_ratios_are_to_the_fastest_round_by_round() -> None:
@@ -190,48 +156,10 @@ def test_races_of_a_run_have_the_floor_of_its_controls() -> None:
     assert [one.name for one in race.leaders] == ["a"]
 
 
-def test_factors_multiply_to_the_gain() -> None:
-    made = rounds(*({"a": d, "b": 6 * d, "c": 2 * d} for d in (1.0, 1.1, 0.9)))
-    (race,) = races(TASK, made)
-    assert race.breakdown is not None
-    product = math.prod(one.value for one in race.breakdown.parts.values())
-    gain = next(one.ratio.value for one in race.timed if one.name == "b" and one.ratio)
-    assert product == pytest.approx(gain) == pytest.approx(6.0)
-    assert list(race.breakdown.parts) == ["first", "second"]
-
-
-def test_contenders_that_are_not_told_apart_share_the_lead() -> None:
-    made = rounds({"a": 1.0, "b": 1.1}, {"a": 1.1, "b": 1.0}, {"a": 1.0, "b": 1.02})
-    (race,) = races(TASK, made)
-    assert {one.name for one in race.leaders} == {"a", "b"}
-    assert "fastest at" not in sentence(race)
-
-
-def test_absent_contenders_give_their_reason() -> None:
-    gone = row(9, {}, status="skipped", reason="not installed")
-    gone.params = {**gone.params, "setting": "c"}
-    (race,) = races(TASK, [*rounds({"a": 1.0, "b": 2.0}), gone])
-    (entry,) = (one for one in race.entries if one.name == "c")
-    assert entry.rate is None
-    assert entry.reason == "not installed"
-    assert "not installed" in race_table([race])
-
-
 def parts(race: Any) -> tuple[str, str, list[str]] | None:
     """Pair and names of factors of a race's breakdown."""
     whole = race.breakdown
     return whole and (whole.slow, whole.fast, list(whole.parts))
-
-
-def test_a_contender_that_is_absent_ends_the_factors_before_it() -> None:
-    times = [{"b": 4.0, "c": 2.0, "a": 1.0}] * 3
-    late = replace(TASK.entrants["a"], absent="it is newer than this run")
-    task = replace(TASK, entrants={**TASK.entrants, "a": late})
-    (race,) = races(task, rounds(*({"b": 4.0, "c": 2.0} for _ in times)))
-    assert parts(race) == ("b", "c", ["first"])
-    assert {one.name: one.reason for one in race.entries}["a"] == late.absent
-    (race,) = races(task, rounds(*times))
-    assert parts(race) == ("b", "a", ["first", "second"])
 
 
 def test_additions_of_dgbench_do_not_rank_unless_asked_for() -> None:
@@ -261,37 +189,6 @@ def test_additions_of_dgbench_do_not_rank_unless_asked_for() -> None:
     assert [one.gain for one in race.additions] == [None]
 
 
-def test_a_gain_is_of_the_pair_that_it_stands_beside() -> None:
-    """`d` is before `b`, where the task's factors begin: they begin with `d` then."""
-    seconds = ({"a": d, "b": 6 * d, "c": 2 * d, "d": 4 * d} for d in (1.0, 1.1, 0.9))
-    entrants = TASK.entrants | {"c": Entrant("C", form_of="a")}
-    (race,) = races(replace(TASK, entrants=entrants), rounds(*seconds))
-    assert race.rival is not None
-    assert race.rival.name == "d"
-    assert parts(race) == ("d", "a", ["first", "second"])
-    assert race.breakdown is not None
-    assert race.lead is not None
-    product = math.prod(one.value for one in race.breakdown.parts.values())
-    assert product == pytest.approx(race.lead.value) == pytest.approx(4.0)
-
-
-def test_a_race_without_times_says_why() -> None:
-    (race,) = races(TASK, [row(1, {}, status="crash", reason="it fell")])
-    assert not race.timed
-    assert "it fell" in race_table([race])
-
-
-@pytest.mark.parametrize("width", [24, 40, 63, 64, 80])
-def test_lines_fit_any_terminal(width: int) -> None:
-    made = rounds(*({"a": d, "b": 600.123 * d, "c": 2.345 * d} for d in (1.0, 1.1, 0.9)))
-    assert max(map(len, race_table(races(TASK, made), width).splitlines())) <= width
-
-
-def test_rates_are_shown_with_three_digits() -> None:
-    shown = [shown_rate(value) for value in (12.345, 999.4, 1234.0, 999_900.0, 5.678e9)]
-    assert shown == ["12.3", "999", "1.23 k", "1 M", "5.68 G"]
-
-
 @pytest.mark.parametrize("preset", ["smoke", "quick", "full", "paper"])
 def test_every_case_of_a_preset_has_cells(preset: Any) -> None:
     for one in PAPER.experiments:
@@ -302,58 +199,6 @@ def test_every_case_of_a_preset_has_cells(preset: Any) -> None:
         }
         assert {cell.params["case"] for cell in cells} == wanted
         assert all(cell.params["definition"] == one.arena_task.digest for cell in cells)
-
-
-def test_every_system_runs_or_says_why() -> None:
-    cells = experiment("snapshot-training").cells("smoke", "cpu")
-    assert {cell.params["system"] for cell in cells} >= set(system_names())
-    reasons = {cell.params["system"]: cell.unavailable for cell in cells}
-    assert not reasons["pipad"]
-    assert "TimelineWorkload" in reasons["esdg"]
-
-
-def test_every_system_enters_a_timeline_or_says_why() -> None:
-    cells = experiment("timeline-training").cells("quick", "cpu")
-    for case in {cell.params["case"] for cell in cells}:
-        mine = [cell for cell in cells if cell.params["case"] == case]
-        raced = [cell for cell in mine if "setting" not in cell.params]
-        host = experiment("timeline-training").arena_task.case(case).settings["host"]
-        assert len(raced) == 1
-        reasons = {cell.params["setting"]: cell.unavailable for cell in mine if cell not in raced}
-        assert host not in reasons
-        assert ({"esdg", "dgc"} - {host}) <= set(reasons)
-        assert all(reasons.values())
-
-
-def test_more_ranks_than_cores_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline_module, "cores", lambda: 2)
-    cells = experiment("timeline-training").cells("full", "cpu")
-    raced = [cell for cell in cells if "setting" not in cell.params]
-    assert {bool(cell.unavailable) for cell in raced if cell.params["ranks"] == 4} == {True}
-    assert {bool(cell.unavailable) for cell in raced if cell.params["ranks"] < 4} == {False}
-
-
-@pytest.mark.parametrize("host", ["esdg", "dgc"])
-def test_a_timeline_race_observes_bytes_and_memory_of_every_contender(host: str) -> None:
-    """All contenders train the same losses; two ranks send something, and each holds something."""
-    task = experiment("timeline-training")
-    case = next(one for one in task.arena_task.cases
-                if "smoke" in one.presets and one.settings["host"] == host)  # fmt: skip
-    (cell, *_) = (c for c in task.cells("smoke", "cpu") if c.params["case"] == case.name)
-    found = task.run(cell, RunContext("cpu", "smoke", 1, budget_s=0.1))
-    assert found.checks
-    assert all(check.passed for check in found.checks)
-    named = {metric: {one.dims["setting"]: one for one in found.observations
-                      if one.metric == metric}
-             for metric in ("epoch_time", "throughput", "exchanged", "memory")}  # fmt: skip
-    contenders = set(named["epoch_time"])
-    assert contenders <= set(task.arena_task.entrants)
-    for metric, by_name in named.items():
-        assert set(by_name) == contenders, metric
-        assert all(one.value > 0 for one in by_name.values()), metric
-    work = {name: one.value * named["epoch_time"][name].value
-            for name, one in named["throughput"].items()}  # fmt: skip
-    assert max(work.values()) == pytest.approx(min(work.values()))
 
 
 def test_a_system_without_the_declaration_does_not_enter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,20 +229,6 @@ def _timed(asked: list[Any], *given: Any) -> Measurement:
     return found
 
 
-def test_an_unknown_case_names_those_there_are() -> None:
-    with pytest.raises(UnknownKeyError, match="toy@1") as error:
-        TASK.case("on")
-    assert "one" in str(error.value.hint)
-
-
-def test_the_quoted_race_is_one_that_has_a_leader() -> None:
-    tied = races(TASK, rounds({"a": 1.0, "b": 1.1}, {"a": 1.1, "b": 1.0}, {"a": 1.0, "b": 1.02}))
-    told = races(TASK, rounds(*({"a": d, "b": 2 * d} for d in (1.0, 1.1, 0.9))))
-    assert quotable([*tied, *told]) == sentence(told[0])
-    assert quotable(tied) == sentence(tied[0])
-    assert quotable([]) == ""
-
-
 def test_a_system_does_not_race_against_its_own_forms() -> None:
     entrants = TASK.entrants | {"b": Entrant("B", form_of="a")}
     apart = rounds(*({"a": d, "b": 1.01 * d, "c": 3 * d} for d in (1.0, 1.1, 0.9)))
@@ -426,38 +257,6 @@ def test_a_system_does_not_race_against_its_own_forms() -> None:
     assert race.rival is not None
     assert any(one.behind for one in race.timed)
     assert not race.decided
-
-
-def test_a_gain_is_told_where_all_its_factors_are_there() -> None:
-    (race,) = races(TASK, rounds(*({"a": d, "b": 6 * d, "c": 2 * d} for d in (1.0, 1.1, 0.9))))
-    assert "3.0x" in gain_text(race)
-    (race,) = races(TASK, rounds(*({"a": d, "b": 6 * d} for d in (1.0, 1.1, 0.9))))
-    assert gain_text(race) == ""
-    (race,) = races(TASK, rounds({"a": 1.0, "b": 6.0, "c": 2.0}))
-    assert gain_text(race) == "", "one process has no interval"
-
-
-def test_figures_have_a_point_for_every_rival_that_was_to_run() -> None:
-    gone = [row(8, {}, status="skipped", reason="absent"), row(9, {}, status="oom", reason="full")]
-    for one, name in zip(gone, ("c", "d"), strict=True):
-        one.params = {**one.params, "setting": name}
-    found = races(TASK, [*rounds(*({"a": d, "b": 2 * d} for d in (1.0, 1.1, 0.9))), *gone])
-    points = race_points(found)
-    assert [(p["system"], p["baseline"]) for p in points] == [("a", "b"), ("a", "d")]
-    assert points[0]["value"] == pytest.approx(2.0)
-    assert points[1]["failed"] == "oom: full"
-
-
-def test_the_headline_counts_races_with_one_leader_and_names_the_widest() -> None:
-    told = races(TASK, rounds(*({"a": d, "b": 2 * d} for d in (1.0, 1.1, 0.9))))
-    wide = races(TASK, rounds(*({"b": d, "a": 7 * d} for d in (1.0, 1.1, 0.9))))
-    tied = races(TASK, rounds({"a": 1.0, "b": 1.1}, {"a": 1.1, "b": 1.0}, {"a": 1.0, "b": 1.02}))
-    text = headline([*told, *wide, *tied], "a machine")
-    assert "2 of" in text
-    assert "B leads" in text
-    assert "7.0x" in text
-    assert "0 of" not in headline(tied, "a machine")
-    assert "a machine" in headline([], "a machine")
 
 
 def test_a_chain_ends_where_a_factor_is_missing() -> None:
@@ -514,16 +313,6 @@ def test_quality_comes_from_whole_trainings_on_the_same_dataset_and_model() -> N
     assert judged.below
 
 
-@pytest.mark.parametrize("run", ["kept0", "kept2"])
-def test_a_training_kept_by_itself_is_judged_by_the_dictionaries_of_another_run(run: str) -> None:
-    rows = [training(seed, [0.1, 0.3 + 0.001 * seed]) for seed in range(1, 6)]
-    plain = training(None, [0.9], method="edgebank", run=run)
-    judged = trained_quality(quality_race(), [plain, *rows] if run == "kept0" else [*rows, plain])
-    assert judged is not None
-    assert judged.below
-    assert judged.run == "kept1"
-
-
 @pytest.mark.parametrize(
     ("rows", "why"),
     [([], "no whole training"), ([training(1, [0.1])], "fewer than five"),
@@ -536,16 +325,3 @@ def test_without_enough_trainings_a_race_says_why(rows: list[Any], why: str) -> 
     assert judged is not None
     assert judged.quality is None
     assert why in judged.reason
-
-
-def test_a_task_that_trains_nothing_has_no_quality() -> None:
-    (race,) = races(TASK, rounds({"a": 1.0, "b": 2.0}))
-    assert trained_quality(race, []) is None
-
-
-def test_a_rate_of_training_is_never_printed_without_the_quality() -> None:
-    race = quality_race()
-    assert "not trained" in race_table([race])
-    rows = [training(seed, [0.1 + 0.001 * seed]) for seed in range(1, 6)]
-    rows.append(training(None, [0.9], method="edgebank"))
-    assert "the dictionary" in race_table([race], trained=rows)

@@ -13,7 +13,6 @@ from dgbench.harness.plan import Plan
 from dgbench.harness.terminal.arena import race_table, tuned_hint
 from dgbench.lab.arena import BASE, DIVISION, TUNED, Entrant, races
 from dgbench.lab.experiment import Measurement, RunContext
-from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.arena import PAPER, tuned
 from dgbench.systems.arena.tuned import SearchBudget, Setting, free_switches, search, thread_counts
 from dgbench.systems.base.kept import begin_kept, kept_in_process
@@ -60,19 +59,6 @@ def test_a_search_ends_with_its_budget(budget: SearchBudget, trials: int) -> Non
     seen: list[Setting] = []
     result = search(start, list("abcdefgh"), seconds_by({}, seen), budget, lambda: 2.0 * len(seen))
     assert result.trials == len(seen) == trials
-
-
-def test_a_setting_that_cannot_run_is_named_and_not_chosen() -> None:
-    def seconds(setting: Setting) -> float:
-        if setting.switches["a"]:
-            raise UnsupportedError("no such device")
-        return 1.0
-
-    result = search(Setting(1, {"a": False}), ["a"], seconds, BUDGET)
-    assert result.setting == Setting(1, {"a": False})
-    assert list(result.refused) == ["1 thread, a on: no such device"]
-    with pytest.raises(UnsupportedError):  # the setting of the base division itself
-        search(Setting(1, {"a": True}), ["a"], seconds, BUDGET)
 
 
 def test_additions_of_dgbench_are_searched_for_nobody_else() -> None:
@@ -158,18 +144,6 @@ def test_the_base_division_has_the_same_cells_whatever_runs_beside_it() -> None:
     assert not any(DIVISION in planned.cell.params for planned in plan.cells)
 
 
-def test_a_task_that_fixes_threads_says_why_nothing_is_tuned() -> None:
-    for one in PAPER.experiments:
-        cells = one.in_divisions(TUNED).cells("smoke", "cpu")
-        reasons = {cell.unavailable for cell in cells}
-        if one.name in ("timeline-training", "weighted-draw"):
-            assert reasons == {one.arena_task.untuned}
-            assert "one thread" in one.arena_task.untuned
-        else:
-            assert "" in reasons
-            assert one.arena_task.batch
-
-
 def rows_of(seconds: dict[str, float], division: str = "") -> list[Any]:
     """Three processes of each of some systems."""
     made = []
@@ -210,42 +184,3 @@ def test_tuned_rows_change_nothing_of_the_base_race() -> None:
     assert "3 times" in tuned_hint([other])
     assert tuned_hint([]) == ""
     assert not races(SNAPSHOTS.arena_task, base, division=TUNED)
-
-
-def test_contenders_in_turns_have_the_threads_that_each_is_fastest_with() -> None:
-    """One is fastest with all threads, one with one; each is then raced afresh, with its checks."""
-    task = next(one for one in PAPER.experiments if one.name == "graph-update").arena_task
-    seconds = {"blocks": {4: 1.0, 2: 2.0, 1: 3.0}, "tcsr": {4: 3.0, 2: 2.9, 1: 1.0}}
-    counts: list[int] = []
-
-    def race(context: RunContext) -> Measurement:
-        assert torch.get_num_threads() == context.threads
-        assert context.control is False
-        counts.append(context.threads)
-        found = Measurement(data={"dataset": "d"}, notes=[f"with {context.threads}"])
-        for name, by_count in seconds.items():
-            taken = by_count[context.threads] + 0.001 * len(counts)
-            found.observe("operation_time", taken, setting=name, phase="add")
-            found.observe("throughput", 1 / taken, setting=name, of="edges", phase="add")
-        found.observe("speedup", 2.0, setting="blocks", baseline="tcsr", phase="add")
-        found.observe("events", 7)
-        found.checks = [SimpleNamespace(system=name, at=context.threads) for name in seconds]
-        return found
-
-    found = tuned.tuned_turns(race, task, "case", RunContext("cpu", "smoke", 4))
-    assert counts == [4, 2, 1, 4, 1]
-    threads = {one.dims["setting"]: one.value for one in found.observations
-               if one.dims.get("of") == "threads"}  # fmt: skip
-    assert threads == {"blocks": 4, "tcsr": 1}
-    times = {one.dims["setting"]: one.value for one in found.observations
-             if one.metric == "operation_time"}  # fmt: skip
-    assert times == pytest.approx({"blocks": 1.004, "tcsr": 1.005})  # of the last two races
-    assert [(one.system, one.at) for one in found.checks] == [("blocks", 4), ("tcsr", 1)]
-    metrics = [one.metric for one in found.observations]
-    assert "speedup" not in metrics  # its two sides had other numbers of threads
-    assert metrics.count("events") == 1
-    counts.clear()
-    made, _ = kept_in_process()
-    begin_kept(made, sealed=True)
-    tuned.tuned_turns(race, task, "case", RunContext("cpu", "smoke", 4, round=2))
-    assert counts == [4, 1]

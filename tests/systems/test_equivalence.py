@@ -82,11 +82,6 @@ def reference_trace(work, weights) -> ReferenceTrace:
     return ReferenceTrace(ends, losses, set(oracle.state()))
 
 
-def test_the_reference_and_pipad_run_all_workloads():
-    for name in ("reference", "pipad"):
-        assert sum(case.values[-1] == name for case in CASES) == len(MODELS) * 2**4
-
-
 @pytest.mark.parametrize(("model", "norm", "task", "loss_on", "weights", "name"), CASES)
 def test_equal_to_the_reference(monkeypatch, name, model, norm, task, loss_on, weights):
     data = tiny_sequence(weighted=weights == "weighted")
@@ -112,22 +107,6 @@ def test_equal_to_the_reference(monkeypatch, name, model, norm, task, loss_on, w
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-@pytest.mark.parametrize("model", MODELS, ids="-".join)
-def test_same_parameters_before_and_same_losses_after(monkeypatch, name, model):
-    serve(monkeypatch, tiny_sequence(nodes=20, edges=60, snapshots=9))
-    work = tiny_workload(model=model[0], cell=model[1], lr=1e-3)
-    trainer = opened(name, work)
-    reference = find_system("reference").open(work)
-    want = reference.state()
-    for key, value in trainer.state().items():
-        assert torch.equal(value, want[key]), key
-    for _ in range(4):
-        assert trainer.train_epoch() == pytest.approx(reference.train_epoch(), rel=1e-4)
-    changed = [key for key, value in trainer.state().items() if not torch.equal(value, want[key])]
-    assert len(changed) == len(want)
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("model", ["tgcn_model", "evolvegcn", "mpnn_lstm"])
 def test_small_frames_and_graphs_without_edges(monkeypatch, name, model):
     serve(monkeypatch, tiny_sequence(nodes=3, edges=0, snapshots=3))
@@ -137,15 +116,3 @@ def test_small_frames_and_graphs_without_edges(monkeypatch, name, model):
     assert trainer.num_frames == 2
     assert distance(trainer.evaluate(1), reference.evaluate(1)) < TOLERANCE
     assert trainer.step(0) == pytest.approx(reference.step(0), rel=TOLERANCE)
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_looking_does_not_train(monkeypatch, name):
-    serve(monkeypatch, tiny_sequence())
-    trainer = opened(name, tiny_workload(model="mpnn_lstm"))
-    before = trainer.state()
-    first = trainer.evaluate(0)
-    trainer.gradients(0)
-    assert torch.equal(first, trainer.evaluate(0))
-    after = trainer.state()
-    assert all(torch.equal(after[key], before[key]) for key in before)

@@ -7,22 +7,15 @@ from statistics import median
 from typing import Any
 
 import pytest
-import torch
 from msgspec import structs
 from paper_rows import row_of
 
-from dgbench.lab.experiment import Measurement, RunContext
-from dgbench.lab.table import Entry, Table, observation
-from dgbench.runtime.errors import UnsupportedError
+from dgbench.lab.experiment import RunContext
+from dgbench.lab.table import Table
 from dgbench.runtime.launches import KernelLaunch, count_calls, read_trace, short_name
-from dgbench.systems.base.race import observe_launches
 from dgbench.systems.operators import PAPER, race
-from dgbench.systems.operators.experiments import billion, predicted, scan
-from dgbench.systems.operators.graphs import keys_of
-from dgbench.systems.operators.predictions import graphs as predicted_graphs
-from dgbench.systems.operators.predictions.case import PredictedCase
 from dgbench.systems.operators.race import OURS, OperatorRace
-from dgbench.systems.operators.timing import CallSetting, DeviceTimer, HostTimer, open_timer
+from dgbench.systems.operators.timing import CallSetting, DeviceTimer, HostTimer
 
 RACES = {
     one.name: one
@@ -98,29 +91,6 @@ def test_what_makes_a_call_ready_is_not_timed_and_a_warm_one_keeps_its_cache() -
     assert ready == [1]
 
 
-def test_a_time_with_warm_caches_a_whole_call_and_launches_stand_beside() -> None:
-    device, found = CountingDevice(), Measurement()
-    timer = DeviceTimer(device)
-    timer.observe("ours", lambda: None, CallSetting(), found)
-    timer.finish(found)
-    assert "flush" not in device.asked
-    seen = {(one.metric, *one.dims.values()): one.value for one in found.observations}
-    assert seen["operation_time", "ours", "warm"] == pytest.approx(1.0)
-    assert seen["operation_time", "ours", "wall"] > 0
-    assert seen["spent_time", "ours", "kernels"] == pytest.approx(4e-6)
-    assert seen["launches", "ours"] == 3
-    assert seen["utilisation", "ours", "warps"] == pytest.approx(0.6)
-    assert seen["clock_rate", "device", "begin"] == seen["clock_rate", "device", "end"] == 1.98e9
-
-
-def test_a_run_without_a_device_says_so() -> None:
-    assert isinstance(open_timer("cpu", lambda: 0.0), HostTimer)
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
-    with pytest.raises(UnsupportedError, match="no CUDA device"):
-        open_timer("cuda", lambda: 0.0)
-
-
 @pytest.mark.parametrize("name", ON_THE_HOST)
 def test_races_of_a_device_compare_time_and_draw(name: str, device: CountingDevice) -> None:
     experiment, rows = RACES[name], []
@@ -149,13 +119,6 @@ def test_races_of_a_device_compare_time_and_draw(name: str, device: CountingDevi
     assert experiment.answer(rows)
 
 
-@pytest.mark.parametrize("name", RACES)
-def test_cells_of_a_device_alone_say_what_they_need_on_the_cpu(name: str) -> None:
-    cells = RACES[name].cells("quick", "cpu")
-    alone = "cpu" not in RACES[name].devices
-    assert all(("GPU" in cell.unavailable) == alone for cell in cells)
-
-
 def test_kernels_of_a_trace_are_added_up_by_name_and_registers() -> None:
     def launch(name: str, us: float, registers: int) -> dict[str, Any]:
         facts = {"registers per thread": registers, "shared memory": 0}
@@ -175,136 +138,6 @@ def test_kernels_of_a_trace_are_added_up_by_name_and_registers() -> None:
     ]
     assert found[0].seconds == pytest.approx(12e-6)
     assert short_name("void at::native::fill<float>(float*)") == "fill"
-
-
-def test_snapshots_of_predictions_overlap_as_their_edges_live() -> None:
-    found = predicted_graphs.snapshots(500, 2100, 4, 7, "cpu")
-    keys = [set(keys_of(one).tolist()) for one in found]
-    assert all(len(k) == g.nnz == 2100 for k, g in zip(keys, found, strict=True))
-    assert len(set.intersection(*keys)) == 2100 * 4 // 7  # (life - snapshots + 1) / life
-    steps = predicted_graphs.vertex_steps(0.00002, "cpu")
-    rows = torch.repeat_interleave(torch.arange(steps.num_rows), steps.indptr.diff())
-    there = set(zip(rows.tolist(), steps.indices.tolist(), strict=True))
-    assert there == {(b, a) for a, b in there}
-    last = predicted_graphs.MOVIE[1] - 1
-    assert all((v, v + 1) in there for v in range(last))
-    assert (last, last + 1) not in there  # another entity begins
-
-
-def test_every_prediction_has_a_workload_that_is_compared(device: CountingDevice) -> None:
-    experiment = RACES["predicted"]
-    known = {experiment.method(name) for name in predicted.PREDICTIONS}
-    seen: set[str] = set()
-    for cell in experiment.cells("smoke", "cuda"):
-        found = experiment.run(cell, RunContext("cuda", "smoke", 1))
-        table = Table(Entry(found, one) for one in found.observations)
-        seen |= set(table.where("operation_time").by("method"))
-        for one in table.where("speedup", baseline=predicted.PREDICTED):
-            (time,) = table.where("operation_time", method=one["method"], caches=None, clock=None)
-            (expected,) = table.where("predicted_time", method=one["method"])
-            assert one.value == pytest.approx(expected.of.high / time.value)
-    # GE-SpMM is a kernel of a device; the cache of the host evicts inside of its update.
-    assert seen == known - {f"{OURS}, D1 evict", "A2 GE-SpMM-like"}
-
-
-def test_a_graph_of_a_billion_edges_is_planned_by_count() -> None:
-    whole = billion.plan_memory(1.0)
-    assert (whole.events, whole.vertices) == (1_468_365_182, 41_652_230)
-    assert whole.host["hold rows"] == 16 * whole.events + 8 * whole.vertices
-    assert not whole.lacks(128e9, 125e9)
-    assert "host" in whole.lacks(40e9, 125e9)
-    assert "device" in whole.lacks(128e9, 15e9)
-    assert not billion.plan_memory(0.125).lacks(40e9, 15e9)  # a T4
-
-
-def test_a_graph_of_many_edges_is_sampled_as_counted(device: CountingDevice, monkeypatch) -> None:
-    monkeypatch.setattr(billion, "open_timer", lambda name, now: DeviceTimer(device))
-    (experiment,) = (one for one in PAPER.experiments if one.name == "billion")
-    (cell,) = experiment.cells("smoke", "cuda")
-    assert "GPU" in experiment.cells("smoke", "cpu")[0].unavailable
-    found = experiment.run(cell, RunContext("cuda", "smoke", 1))
-    assert [check.passed for check in found.checks] == [True, True]
-    table = Table(Entry(found, one) for one in found.observations)
-    assert table.where("memory", of="rows").values == [
-        table.where("memory", phase="hold rows").one().value + 8
-    ]
-    fields = structs.asdict(found)
-    row = row_of(cell, observed=fields.pop("observations"), **fields)
-    assert "lie on one device" in experiment.answer([row])
-    monkeypatch.setattr(billion, "HOST_SHARE", 0.0)
-    with pytest.raises(UnsupportedError, match="does not fit"):
-        experiment.run(cell, RunContext("cuda", "smoke", 1))
-
-
-def test_operators_stand_against_the_larger_share_of_a_roof(device: CountingDevice) -> None:
-    scan = RACES["scan"].cells("smoke", "cuda")[0]
-    machine = structs.replace(scan, paper="-", experiment="machine")
-    measured = (
-        (("bandwidth", 4e12, "place", "device"), ("product_rate", 50e12, "place", "device")),
-        (
-            ("bandwidth", 1e12, "method", OURS),
-            ("product_rate", 25e12, "method", OURS),
-            ("bandwidth", 4e12, "method", "torch loop"),
-        ),
-    )
-    rows = [
-        row_of(
-            cell, device="cuda",
-            observed=[observation(metric, value, **{dim: of}) for metric, value, dim, of in seen],
-        )
-        for cell, seen in zip((machine, scan), measured, strict=True)
-    ]  # fmt: skip
-    (point,) = RACES["ceilings"].roof_points(rows)
-    assert (point["value"], point["limit"], point["unit"]) == (25e3, 50e3, "GFLOP/s")
-
-
-@pytest.mark.parametrize("name", ["scan", "packed_scan"])
-def test_scans_on_tensor_cores_race_the_plain_ones(device, monkeypatch, name) -> None:
-    cell = RACES[name].cells("smoke", "cuda")[0]
-    for there in (False, True):
-        monkeypatch.setattr(scan, "splits", lambda x, w_hid, there=there: there)
-        found = RACES[name].run(cell, RunContext("cuda", "smoke", 1))
-        assert all(check.passed for check in found.checks)
-        table = Table(Entry(found, one) for one in found.observations)
-        gained = table.where("speedup", method=scan.TENSOR_CORES).by("baseline")
-        assert set(gained) == ({OURS} if there else set())
-        peers = set(table.where("speedup", method=OURS).by("baseline"))
-        assert scan.LOOP in peers
-        assert scan.TENSOR_CORES not in peers
-
-
-def test_a_prediction_that_is_wrong_makes_its_row_void(device, monkeypatch) -> None:
-    def family(share: float, place: str):
-        yield "H1 distances", PredictedCase(lambda: None, lambda: 1e-3)
-
-    monkeypatch.setitem(predicted.FAMILIES, "stale rows", family)
-    (cell,) = (
-        c for c in RACES["predicted"].cells("smoke", "cuda") if c.params["case"] == "stale rows"
-    )
-    found = RACES["predicted"].run(cell, RunContext("cuda", "smoke", 1))
-    assert [check.passed for check in found.checks] == [False, False]
-
-
-def test_an_instrumented_step_says_what_it_launches_and_asks_of_the_runtime() -> None:
-    """Two kernels of one name and different registers, in five steps of each."""
-    steps: list[int] = []
-
-    def profiled(call: Callable[[], object]) -> dict[str, Any]:
-        call()
-        kernels = [
-            {"cat": "kernel", "name": "void rows<4>(int)", "dur": us, "args": facts}
-            for us, facts in ((30.0, {"registers per thread": 8}), (20.0, {}))
-        ]
-        waits = [{"cat": "cuda_runtime", "name": "cudaStreamSynchronize"}]
-        return {"traceEvents": [*kernels, *waits] * len(steps)}
-
-    found = Measurement()
-    observe_launches(found, lambda: steps.append(1), profiled)
-    seen = {(one.metric, *one.dims.values()): one.value for one in found.observations}
-    assert len(steps) == 5
-    assert seen["spent_time", "kernels"] == pytest.approx(50e-6)
-    assert seen["spent_time", "kernels", "rows"] == pytest.approx(50e-6)
-    assert (seen["launches",], seen["launches", "waits"]) == (2, 1)
 
 
 @pytest.mark.cuda

@@ -16,111 +16,21 @@ from dgbench.datasets import twins
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
 from dgbench.harness.store.standing import judged
-from dgbench.kernels_cuda.difference import encode
 from dgbench.kernels_cuda.temporal_store import TemporalStore
-from dgbench.lab.evidence import Scope, conditions
+from dgbench.lab.evidence import conditions
 from dgbench.lab.experiment import RunContext
 from dgbench.lab.judging import judging
 from dgbench.lab.result_checks import equal
-from dgbench.lab.table import Table, observation
+from dgbench.lab.table import observation
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.operators import PAPER
 from dgbench.systems.operators.experiments import ingest
-from dgbench.systems.operators.experiments.aggregate import SHARED, SNAPSHOTS
-from dgbench.systems.operators.experiments.difference import SnapshotPair
-from dgbench.systems.operators.experiments.twins import BARS
-from dgbench.systems.operators.graphs import PowerLawGraphs
 from dgbench.systems.operators.race import OURS, OperatorCase, OperatorRace
-from dgbench.systems.operators.recurrences import random_lengths
 
 CONTEXT = RunContext("cpu", "smoke", 1)
 EXPERIMENTS = {one.name: one for one in PAPER.experiments if isinstance(one, OperatorRace)}
 CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger)}
-OF_LARGER_PRESETS = {"operators-insert-rebuild", "operators-weighted-million"}
 every_family = pytest.mark.parametrize("name", EXPERIMENTS)
-
-
-def test_every_claim_has_a_check_and_belongs_to_an_experiment() -> None:
-    assert set(CLAIMS) == set(PAPER.checks)
-    assert set(CLAIMS) == {claim for one in PAPER.experiments for claim in one.claims}
-    assert all(claim.value >= 1 and claim.tolerance == 0 for claim in CLAIMS.values())
-
-
-@every_family
-def test_cells_are_distinct_and_each_races_inside_its_own_process(name: str) -> None:
-    for preset in ("smoke", "quick", "full", "paper"):
-        cells = EXPERIMENTS[name].cells(preset, "cpu")
-        assert cells
-        assert len({cell.group for cell in cells}) == len(cells)
-        assert len({EXPERIMENTS[name].workload(cell.params) for cell in cells}) == len(cells)
-        assert all(cell.interleaved for cell in cells)
-
-
-def counted(name: str, metric: str) -> tuple[dict[str, Any], float]:
-    """Params of the first smoke cell of a race, and the work that it counts by a metric."""
-    params = EXPERIMENTS[name].cells("smoke", "cpu")[0].params
-    work = EXPERIMENTS[name].case(params, "smoke", "cpu").work
-    return params, next(amount for one, _, amount in work if one == metric)
-
-
-def test_work_of_a_difference_is_the_arrays_that_it_reads_and_writes() -> None:
-    params, moved = counted("difference", "bandwidth")
-    drawn = SnapshotPair(**{name: params[name] for name in params if name != "operator"})
-    read = [array for csr in (drawn.old, drawn.new) for array in (csr.indptr, csr.indices)]
-    sent = encode(drawn.old, drawn.new, values=False, fallback=False)
-    assert moved == sum(array.nbytes for array in [*read, sent.removed, sent.added])
-
-
-def test_work_of_packed_attention_is_six_products_of_all_pairs_of_steps() -> None:
-    params, products = counted("packed_attention", "product_rate")
-    longest = params["longest"]
-    lengths = random_lengths(params["sequences"], params["mean"], longest, seed=7).tolist()
-    pairs = sum(1 for n in lengths for i in range(n) for j in range(n))
-    assert products == 6 * 2 * params["heads"] * params["width"] * pairs
-
-
-def test_merged_snapshots_need_less_than_one_by_one_and_no_fewer_rows() -> None:
-    params, moved = counted("merged", "bandwidth")
-    graphs = PowerLawGraphs(params["vertices"])
-    csrs = graphs.overlapping(params["edges"], SNAPSHOTS, SHARED)
-    rows = sum(4 * params["width"] * (csr.nnz + csr.num_rows) for csr in csrs)
-    assert rows < moved < rows + sum(csr.indptr.nbytes + csr.indices.nbytes for csr in csrs)
-
-
-@every_family
-def test_smoke_cells_compare_every_result_and_fill_the_figures(name: str) -> None:
-    experiment, rows = EXPERIMENTS[name], []
-    for number, cell in enumerate(experiment.cells("smoke", "cpu")):
-        if cell.unavailable:
-            continue
-        found = experiment.run(cell, CONTEXT)
-        assert all(check.passed for check in found.checks), found.checks
-        own = [check.part.partition(",")[0] for check in found.checks if check.system == OURS]
-        assert own == ["before timing", "after timing"]
-        fields = structs.asdict(found)
-        rows.append(row_of(cell, number, observed=fields.pop("observations"), **fields))
-    if not rows:
-        pytest.skip("no peer is installed")
-    table = Table.of(rows, experiment=name)
-    times = table.where("operation_time")
-    assert {len(one.of.samples) for one in times} == set(table.where("turns").values) == {2}
-    raced = {one["baseline"] for one in table.where("speedup")}
-    assert raced
-    bars = {title for _, title in BARS.values()}
-    assert raced <= {one["method"] for one in times} | bars
-    for figure in experiment.figures():
-        points = figure.points(rows)
-        assert points or figure.kind == "limit_share"  # its limit is another row's
-        gaps = {point["failed"] for point in points if point.get("failed")}
-        assert gaps <= {"not-supported: it has no such form"}
-    assert f"as fast as {experiment.rivals}" in experiment.answer(rows)
-    for claim in experiment.claims:
-        finding = PAPER.checks[claim](CLAIMS[claim], rows)
-        if claim in OF_LARGER_PRESETS:
-            assert finding.measured is None
-            continue
-        assert finding.measured > 0
-        assert finding.rows
 
 
 def spoiled(result: Any) -> Any:
@@ -250,42 +160,6 @@ def test_peers_that_fail_or_are_wrong_or_slow_are_left_out_with_a_note(monkeypat
         race.run(race.cells("smoke", "cpu")[0], CONTEXT)
 
 
-def test_what_a_second_call_prepares_does_not_shorten_a_turn() -> None:
-    """Contenders of one speed are called equally often in a turn, else one has warmer caches."""
-    now, called = [0.0], {"prepares": 0, "plain": 0}
-
-    def spending(name: str) -> Callable[[int], Any]:
-        def call(_: int) -> Any:
-            called[name] += 1
-            now[0] += 0.1 if called[name] == 2 and name == "prepares" else 0.0005
-            return torch.arange(3) * 2
-
-        return call
-
-    race = race_of(**{name: spending(name) for name in called})
-    race.clock = lambda: now[0]
-    race.run(race.cells("smoke", "cpu")[0], CONTEXT)
-    assert called["prepares"] == called["plain"] > 8
-
-
-def test_an_operator_that_raises_is_not_left_out() -> None:
-    def fails(_: int) -> Any:
-        raise OSError("broken")
-
-    with pytest.raises(OSError, match="broken"):
-        race_of(**{OURS: fails}).run(Doubling().cells("smoke", "cpu")[0], CONTEXT)
-
-
-def test_a_race_without_an_installed_peer_plans_cells_that_say_so() -> None:
-    race = Doubling()
-    race.packages = ("no_such_package",)
-    assert {cell.unavailable for cell in race.cells("quick", "cpu")} == {
-        "no peer is installed: no_such_package"
-    }
-    race.packages = ("no_such_package", "torch")
-    assert not any(cell.unavailable for cell in race.cells("quick", "cpu"))
-
-
 def rows_of_ratios(*ends: tuple[float, float, float]) -> list:
     """A row of the aggregation with a speed-up (value, low, high) for each of these."""
     cells = EXPERIMENTS["aggregate"].cells("full", "cpu")
@@ -323,39 +197,3 @@ def test_a_bar_holds_where_every_interval_lies_above_it(ends, bar, agreement) ->
     assert (verdict.agreement, found.source, found.device) == (agreement, "timed", "cpu")
     assert verdict.agreement == "undecided" or verdict.strength == "weak"  # of one process each
     assert decide(claim, finding, found, floor=None).glyph == "u"
-
-
-def test_bars_are_bounds_that_the_cpu_at_hand_keeps_or_breaks() -> None:
-    for claim in CLAIMS.values():
-        assert claim.bound == "lower", claim.id
-        assert Scope.of(claim).device == "cpu", claim.id
-
-
-def test_cells_without_numbers_are_gaps_beside_those_that_have_them() -> None:
-    race = race_of(right=lambda _: torch.arange(3) * 2)
-    first, second = race.cells("smoke", "cpu")
-    fields = structs.asdict(race.run(first, CONTEXT))
-    rows = [
-        row_of(first, 0, observed=fields.pop("observations"), **fields),
-        row_of(second, 1, status="oom", reason="21.9 of 24.0 GiB"),
-    ]
-    ratios = race.speedup_points(rows)
-    assert [(p["row"], p["panel"], p.get("failed"), p.get("n")) for p in ratios] == [
-        ("3 numbers", "over right", None, 2),
-        ("4 numbers", "over right", "oom: 21.9 of 24.0 GiB", None),
-    ]
-    (alone,) = race.speedup_points(rows[:1])
-    assert (alone["row"], alone["panel"]) == ("over right", "3 numbers")
-    other = structs.replace(rows[1], status="ok", notes=["right is left out: OSError: gone"])
-    other.observed = [
-        observation("speedup", 2.0, method=OURS, baseline="else"),
-        observation("turns", 7),
-    ]
-    gaps = [p["failed"] for p in race.speedup_points([rows[0], other]) if "failed" in p]
-    assert gaps == ["not-supported: it has no such form", "skipped: OSError: gone"]
-    times = race.time_points(rows)
-    assert [(p["series"], p["x"], "y" in p) for p in times] == [
-        (OURS, 3, True),
-        ("right", 3, True),
-        (OURS, 4, False),
-    ]

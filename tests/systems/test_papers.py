@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
 from typing import ClassVar
 
 import msgspec
@@ -13,8 +11,7 @@ from paper_rows import failed_rows
 from dgbench.datasets.twins.limits import twin_rule
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.shown import show
-from dgbench.harness.claims.verdict import decide, is_factor, what_it_needs
+from dgbench.harness.claims.verdict import decide
 from dgbench.lab.evidence import Conditions, Scope
 from dgbench.systems.base import Finding
 from dgbench.systems.base.registry import get_paper
@@ -50,13 +47,6 @@ def test_every_claim_has_a_check_and_a_name_of_its_own(paper) -> None:
     assert len(ids) == len(set(ids)) == CLAIMS[paper]
     assert set(PAPERS[paper].checks) == set(ids)
     assert all(name.startswith(f"{paper}-") for name in ids)
-
-
-@per_paper
-def test_names_of_experiments_and_figures_are_their_own(paper) -> None:
-    experiments = PAPERS[paper].experiments
-    assert set(Counter(e.name for e in experiments).values()) == {1}
-    assert set(Counter(f.name for e in experiments for f in e.figures()).values()) == {1}
 
 
 class AskedName(str):
@@ -96,16 +86,6 @@ COUNTED = Conditions(source="counted")
 
 
 @per_claim
-def test_facts_are_complete(claim) -> None:
-    assert set(claim.needs) == {"gpus", "cpu_only_ok", "real_dataset_required"}
-    assert claim.statement.endswith(".")
-    assert what_it_needs(claim)
-    assert claim.value is None or show(claim.value, claim.unit, printed=True)
-    if claim.kind == "speedup" and "%" not in claim.unit:
-        assert is_factor(claim)
-
-
-@per_claim
 def test_every_claim_can_be_judged(claim) -> None:
     """Strong and weak evidence decide either way, a twin what its rule leaves."""
     if claim.definition:
@@ -127,41 +107,6 @@ def test_every_claim_can_be_judged(claim) -> None:
     assert glyph(found=twin) + glyph(False, twin) == expected[rule]
 
 
-FIXED = {
-    "dgc-s731-synthetic",
-    "esdg-s61-settings",
-    "gnnflow-s41-edge-block-size",
-    "tgcn-s24-marius-throughput",
-    *(f"pipad-{name}" for name in (
-        "s33-stride", "s41-slice-cap", "s42-coalesce-num", "s42-vector-widths",
-        "s43-sper-options", "s51-feature-dims", "s53-example-dim2", "s53-example-dim16",
-    )),
-}  # fmt: skip
-"""Claims once called reproduced that no measurement could have contradicted: constants, settings
-and arithmetic on printed numbers."""
-
-
-def test_constants_settings_and_arithmetic_are_by_definition() -> None:
-    defined = {claim.id for claim in EVERY_CLAIM if claim.definition}
-    assert defined >= FIXED
-
-
-def test_no_check_can_choose_its_strength() -> None:
-    fields = {field.name for field in dataclasses.fields(Finding)}
-    assert not fields & {"strength", "agreement", "verdict", "glyph", "evidence"}
-
-
-@per_paper
-def test_hints_at_a_device_are_those_of_claims_that_need_one(paper) -> None:
-    judged = evaluate(PAPERS[paper], []).verdicts
-    hinted = [
-        claim
-        for claim, verdict in zip(LEDGERS[paper], judged, strict=True)
-        if "--device cuda" in verdict.reason
-    ]
-    assert all(claim.needs["gpus"] for claim in hinted)
-
-
 @per_paper
 def test_without_rows_every_claim_says_what_it_needs(paper) -> None:
     for claim in LEDGERS[paper]:
@@ -172,14 +117,6 @@ def test_without_rows_every_claim_says_what_it_needs(paper) -> None:
     judged = evaluate(PAPERS[paper], [])
     assert not judged.warnings
     assert len(judged.verdicts) == CLAIMS[paper]
-    assert {v.glyph for v in judged.verdicts} <= {"-", "="}
-
-
-@per_paper
-def test_rows_that_failed_settle_nothing(paper) -> None:
-    rows = [row for e in PAPERS[paper].experiments for row in failed_rows(e)]
-    judged = evaluate(PAPERS[paper], rows)
-    assert not judged.warnings
     assert {v.glyph for v in judged.verdicts} <= {"-", "="}
 
 

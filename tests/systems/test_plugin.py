@@ -45,12 +45,7 @@ def installed(tmp_path: Path) -> dict[str, str]:
 
 def run(python: list[str], env: dict[str, str], *command: str) -> str:
     done = subprocess.run(
-        [*python, *command],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+        [*python, *command], env=env, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -72,12 +67,3 @@ def test_plugin_trains_like_the_reference(
     found = json.loads(run(warm_python, installed, "-c", CHECK))
     assert found["passed"]
     assert found["samples"] >= 3
-
-
-def test_example_stays_small() -> None:
-    code = [
-        line
-        for line in EXAMPLE.read_text().splitlines()
-        if line.strip() and not line.startswith(("import", "from", '"""'))
-    ]
-    assert len(code) <= 40

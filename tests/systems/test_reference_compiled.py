@@ -9,7 +9,6 @@ from tiny_data import serve, tiny_sequence, tiny_workload, trace_only
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import RunContext, get_system
 from dgbench.systems.base.race import relative, timed
-from dgbench.systems.pipad.experiments import fig10
 from dgbench.systems.reference import ReferenceSystem, compiled
 
 pytestmark = pytest.mark.machines_arithmetic
@@ -57,17 +56,6 @@ def test_traced_as_the_reference_and_once(monkeypatch, model, loss_on, task):
     assert "compiled 1 graph in" in trainer.notes[0]
 
 
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_compiled_as_the_reference(monkeypatch):
-    # What the processor offers is not tried out by compiling a program for each.
-    monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", True)
-    # As few kernels as can be, each of which takes a second to compile.
-    trainer, oracle = opened(monkeypatch, "inductor", model="tgcn_model", frame=1)
-    assert_equal(trainer, oracle)
-    assert trainer.meter.counters["recompilations"] == 0
-
-
 def test_frames_of_other_shapes_are_counted(monkeypatch):
     trainer, _ = opened(monkeypatch, "aot_eager", frame=3)
     trainer.step(0)
@@ -78,33 +66,9 @@ def test_frames_of_other_shapes_are_counted(monkeypatch):
     assert trainer.meter.counters["recompilations"] == 1
 
 
-def test_compiling_is_no_step(monkeypatch):
-    """Rows carry the count of recompilations and the seconds of compiling."""
-    opened(monkeypatch, "aot_eager", frame=3)
-    measured = timed(
-        "compiled", tiny_workload(frame=3), RunContext("cpu", "smoke", 1, budget_s=0.05)
-    )
-    found = {one.metric: one.value for one in measured.observations}
-    assert found["recompilations"] == 0
-    assert 0 < found["compile_time"] <= found["preparation_time"]
-
-
 def test_without_a_compiler_it_says_so(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     (reason,) = get_system("compiled").unsupported(tiny_workload(), "cpu")
     assert "no-such-compiler" in reason
     with pytest.raises(UnsupportedError, match="no-such-compiler"):
         timed("compiled", tiny_workload(), RunContext("cpu", "smoke", 1))
-
-
-@pytest.mark.parametrize(
-    ("preset", "device", "raced"),
-    [("smoke", "cuda", False), ("quick", "cpu", False), ("quick", "cuda", True),
-     ("full", "cpu", True), ("paper", "cuda", True)],
-)  # fmt: skip
-def test_where_it_is_raced(preset, device, raced):
-    cells = fig10.Fig10().cells(preset, device)
-    mine = [c for c in cells if c.params["system"] == "compiled"]
-    rivals = [c for c in cells if c.params["system"] == "pipad"]
-    assert len(mine) == (len(rivals) if raced else 0)
-    assert {c.group for c in mine} <= {c.group for c in rivals}

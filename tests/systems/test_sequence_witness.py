@@ -1,13 +1,12 @@
 """Training on vertex-steps beside a second implementation that shares no code with it.
 
 `tests.witness.sequences` agrees with the oracle of sequences and with DGC's workers under every
-placement, and each fault that is planted in what they share makes the two disagree.
+placement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace as fields_replaced
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -16,16 +15,11 @@ import pytest
 import torch
 from dgc_tiny import sequence_of, tiny_workload
 
-from dgbench.kernels_cuda.scan import CONTINUES, FROM_ZERO
-from dgbench.kernels_cuda.supergraph import build_supergraph
-from dgbench.models import attention
-from dgbench.models.dtdg import dysat
+from dgbench.kernels_cuda.scan import CONTINUES
 from dgbench.runtime.collectives import LocalCommunicator
-from dgbench.systems.base import plain_sequences, sequences
+from dgbench.systems.base import sequences
 from dgbench.systems.base.plain_sequences import PlainSequences
-from dgbench.systems.base.sequences import SequenceTask, SequenceTrainer, SequenceWorkload
-from dgbench.systems.dgc import segments
-from dgbench.systems.dgc.packing import PackedRows, pack_sequences
+from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload
 from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
 from dgbench.systems.dgc.segments import cut_segments, plan_stages
 from dgbench.systems.dgc.trainer import ChunkRankTrainer
@@ -155,9 +149,6 @@ def test_rows_of_sequences_are_the_witness(model, system) -> None:
     assert not compared(task_of(model), "gaps", system)
 
 
-# --- placements and rows --------------------------------------------------------------------------
-
-
 def placements(graph: Any, workers: int) -> list[Placement]:
     """All kinds of placements."""
     draw = torch.Generator().manual_seed(2)
@@ -225,307 +216,3 @@ def check_all_rows(temporal: str) -> None:
 @pytest.mark.parametrize("temporal", ["packed", "padded", "packed_sequence"])
 def test_every_vertex_step_is_run_once_and_padding_by_nobody(temporal) -> None:
     check_all_rows(temporal)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_what_lies_in_padding_changes_nothing(model, monkeypatch) -> None:
-    """Neither results nor gradients, whatever it is."""
-    unequal = pack_sequences(torch.tensor([4, 3, 3, 1]))
-    assert unequal.padding
-    was = sequences.sequence_model(task_of(model)).double()
-    draw = torch.Generator().manual_seed(3)
-    values = torch.randn(unequal.steps, was.spatial_dim, generator=draw, dtype=DOUBLE)
-    found = []
-    for filled in (0.0, 7.0):
-        leaf = values.clone().requires_grad_()
-        x = unequal.pack(leaf)
-        x = torch.where((unequal.sequence < 0).unsqueeze(2), filled, x)
-        out = unequal.unpack(was.temporal(x, unequal)[0])
-        was.zero_grad()
-        (out * out).sum().backward()
-        grads = [p.grad.clone() for p in was.parameters() if p.grad is not None]
-        found.append([out.detach(), leaf.grad, *grads])
-    for own, other in zip(*found, strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-13, atol=1e-13)
-    assert len(found[0]) > 4
-
-
-# --- planted faults -------------------------------------------------------------------------------
-
-Plant = Callable[[pytest.MonkeyPatch], None]
-FAULTS: dict[str, tuple[Plant, str, str, str]] = {}
-"""By what they do: planted in what trainers and oracles share, with model, task and system."""
-
-
-def fault(
-    model: str = "tgcn_2layer", task: str = "active", system: str = "plain"
-) -> Callable[[Plant], Plant]:
-    """Register a fault by the words of its name."""
-
-    def register(plant: Plant) -> Plant:
-        FAULTS[plant.__name__.replace("_", " ")] = plant, model, task, system
-        return plant
-
-    return register
-
-
-def replace(patch: pytest.MonkeyPatch, owner: Any, name: str, change: Callable[..., Any]) -> None:
-    """Let `change` answer, which gets what was there before its arguments."""
-    was = getattr(owner, name)
-    patch.setattr(owner, name, lambda *given, **named: change(was, *given, **named))
-
-
-def other_scored(patch: pytest.MonkeyPatch, change: Callable[[Any], Any]) -> None:
-    """Let a loss be summed over something else."""
-    replace(
-        patch,
-        SequenceTask,
-        "loss_sum",
-        lambda was, self, head, hidden, part: was(self, head, hidden, change(part)),
-    )
-
-
-@fault()
-def what_is_held_out_is_trained_on(patch) -> None:
-    other_scored(patch, lambda part: fields_replaced(part, test=torch.zeros_like(part.test)))
-
-
-@fault()
-def half_of_what_is_scored_is_trained_on(patch) -> None:
-    def half(part):
-        some = torch.arange(part.label.numel()) % 2 == 0
-        return fields_replaced(part, test=part.test | some)
-
-    other_scored(patch, half)
-
-
-@fault(task="link")
-def labels_are_turned_round(patch) -> None:
-    other_scored(patch, lambda part: fields_replaced(part, label=1 - part.label))
-
-
-@fault()
-def accuracy_is_of_what_is_trained_on(patch) -> None:
-    replace(patch, SequenceTask, "hits", lambda was, self, head, hidden, part: was(
-        self, head, hidden, fields_replaced(part, test=~part.test)
-    ))  # fmt: skip
-
-
-@fault()
-def labels_are_of_the_same_snapshot(patch) -> None:
-    replace(patch, sequences, "_active", lambda was, data, *given: was(
-        fields_replaced(data, topology=[*data.topology[:1], *data.topology[:-1]]), *given
-    ))  # fmt: skip
-
-
-@fault(task="link")
-def pairs_are_of_the_same_snapshot(patch) -> None:
-    replace(patch, sequences, "sample_pairs", lambda was, csr, theta, *, seed, step: was(
-        data_of("gaps").topology[step - 1], theta, seed=seed, step=step
-    ))  # fmt: skip
-
-
-@fault(task="link")
-def pairs_that_are_none_are_edges(patch) -> None:
-    def doubled(was, *given, **how):
-        pairs, label = was(*given, **how)
-        count = label.numel() // 2
-        return torch.cat([pairs[:, count:], pairs[:, count:]], dim=1), label
-
-    replace(patch, sequences, "sample_pairs", doubled)
-
-
-@fault()
-def one_vertex_step_is_scored_for_all(patch) -> None:
-    def alike(was, *given):
-        places, label = was(*given)
-        return places[:1].expand_as(places).clone(), label
-
-    replace(patch, sequences, "_active", alike)
-
-
-@fault(task="link")
-def an_absent_vertex_has_the_output_of_another(patch) -> None:
-    patch.setattr(sequences, "_with_zero", lambda hidden: torch.cat([hidden, hidden[:1]]))
-
-
-@fault()
-def the_loss_is_a_mean_over_all(patch) -> None:
-    replace(patch, SequenceTask, "__init__", lambda was, self, *given: (
-        was(self, *given), setattr(self, "count", self.scored.label.numel()), None
-    )[2])  # fmt: skip
-
-
-@fault()
-def vertices_exist_where_they_have_an_edge(patch) -> None:
-    replace(
-        patch,
-        sequences,
-        "build_supergraph",
-        lambda was, csrs, **how: build_supergraph(csrs, **how | {"presence": "edges"}),
-    )
-
-
-@fault()
-def edges_lead_the_other_way(patch) -> None:
-    replace(patch, plain_sequences, "coordinates", lambda was, csr: was(csr)[::-1])
-
-
-@fault()
-def loops_are_left_out(patch) -> None:
-    def bare(was, self, *given):
-        was(self, *given)
-        self._loop = torch.zeros_like(self._loop)
-
-    replace(patch, plain_sequences._PlainSnapshot, "__init__", bare)
-
-
-@fault()
-def an_edge_counts_twice(patch) -> None:
-    def twice(was, self, *given):
-        was(self, *given)
-        self._value[:1] *= 2
-
-    replace(patch, plain_sequences._PlainSnapshot, "__init__", twice)
-
-
-@fault()
-def features_are_of_the_next_snapshot(patch) -> None:
-    replace(
-        patch,
-        plain_sequences._PlainSnapshot,
-        "__init__",
-        lambda was, self, data, t, *given: was(
-            self, fields_replaced(data, features=data.features.roll(-1, 0)), t, *given
-        ),
-    )
-
-
-def other_padded(patch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
-    """Let the oracle's rows be others."""
-
-    def changed(was, self, *given):
-        was(self, *given)
-        change(self)
-
-    replace(patch, plain_sequences._Padded, "__init__", changed)
-
-
-@fault()
-def states_are_lost_between_steps(patch) -> None:
-    other_padded(patch, lambda rows: rows.begins.fill_(FROM_ZERO))
-
-
-@fault()
-def steps_of_a_sequence_come_backwards(patch) -> None:
-    def turned(rows):
-        width = rows.sequence.shape[1]
-        alive = rows.sequence >= 0
-        length = alive.sum(0)
-        row, step = rows.place % width, rows.place // width
-        rows.place = (length[row] - 1 - step) * width + row
-
-    other_padded(patch, turned)
-
-
-@fault("dysat")
-def attention_lets_padding_in(patch) -> None:
-    other_padded(patch, lambda rows: rows.sequence.copy_(
-        torch.arange(rows.sequence.shape[1]).expand_as(rows.sequence)
-    ))  # fmt: skip
-
-
-@fault("dysat")
-def attention_sees_no_later_step(patch) -> None:
-    replace(
-        patch,
-        dysat,
-        "plain_packed_attention",
-        lambda was, *given, **how: was(*given, **how | {"causal": True}),
-    )
-
-
-@fault("dysat", system="packed")
-def attention_reads_other_sequences_of_a_row(patch) -> None:
-    replace(
-        patch,
-        attention,
-        "plain_packed_attention",
-        lambda was, q, k, v, sequence=None, **how: was(q, k, v, None, **how),
-    )
-
-
-@fault("mpnn_lstm_bare", system="packed")
-def a_state_crosses_into_the_next_sequence(patch) -> None:
-    def crossed(was, self, starts):
-        begins = was(self, starts)
-        begins[1:] = CONTINUES
-        return begins
-
-    replace(patch, PackedRows, "begins_from", crossed)
-
-
-@fault(system="packed")
-def two_sequences_stand_in_one_place(patch) -> None:
-    def collided(was, lengths, *given):
-        rows = was(lengths, *given)
-        row, offset = rows.row.clone(), rows.offset.clone()
-        row[1], offset[1] = row[0], offset[0]
-        return fields_replaced(rows, row=row, offset=offset)
-
-    replace(patch, segments, "pack_sequences", collided)
-
-
-@fault(system="packed")
-def a_vertex_step_is_run_in_the_place_of_another(patch) -> None:
-    def repeated(was, *given):
-        group = was(*given)
-        group.steps[1:2] = group.steps[:1]
-        return group
-
-    replace(patch, segments, "_group", repeated)
-
-
-@fault()
-def parameters_are_never_updated(patch) -> None:
-    patch.setattr(torch.optim.Adam, "step", lambda self: None)
-
-
-@fault("dysat")
-def gradients_add_up_over_epochs(patch) -> None:
-    patch.setattr(torch.optim.Adam, "zero_grad", lambda *_, **__: None)
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_seen(name, monkeypatch) -> None:
-    plant, model, task, system = FAULTS[name]
-    plant(monkeypatch)
-    assert compared(task_of(model, task=task), "gaps", system)
-
-
-PLACED: dict[str, Plant] = {
-    "a sequence is run twice": lambda patch: replace(
-        patch, segments, "group_sequences",
-        lambda was, *given: was(*given) * 2,
-    ),
-    "a sequence is not run": lambda patch: replace(
-        patch, segments, "group_sequences",
-        lambda was, *given: was(*given)[:-1],
-    ),
-    "a state crosses into the next sequence": a_state_crosses_into_the_next_sequence,
-    "two sequences stand in one place": two_sequences_stand_in_one_place,
-    "a vertex-step is run in the place of another": a_vertex_step_is_run_in_the_place_of_another,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PLACED)
-def test_a_planted_fault_of_rows_is_seen(name, monkeypatch) -> None:
-    PLACED[name](monkeypatch)
-    with pytest.raises(AssertionError):
-        check_all_rows("packed")
-
-
-@pytest.mark.parametrize("worker", [-1, 3])
-def test_a_vertex_step_on_no_worker_is_seen(worker) -> None:
-    with pytest.raises(AssertionError):
-        check_placement([(0, 0), (0, 1)], [0, worker], 3)

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from dgbench.harness.cli.listing import inventory
 from dgbench.systems.arena.entrants import own_systems
 from dgbench.systems.pipad.ladders import OURS
 
@@ -29,11 +28,3 @@ def test_a_technique_names_its_paper_or_is_ours(system: str, name: str) -> None:
 def test_what_is_ours_is_off_unless_asked_for(system: str) -> None:
     on = {name for (of, name), one in OWN.items() if of == system and one.ours and one.default}
     assert on == RACED_WITH_OURS.get(system, set())
-
-
-def test_the_listing_says_of_every_technique_whose_it_is() -> None:
-    listed = {(one["system"], one["name"]): one["whose"] for one in inventory()["techniques"]}
-    assert {key: listed[key] for key in OWN} == {
-        key: "ours" if one.ours else "paper" for key, one in OWN.items()
-    }
-    assert {system for system, _ in OWN} >= {"pipad", "esdg", "dgc", "gnnflow", "tgcn"}

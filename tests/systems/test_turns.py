@@ -43,14 +43,6 @@ def test_settings_of_a_timeline_take_turns(task):
         assert all(whole > part for whole, part in phases)
 
 
-def test_phases_are_not_timed_unless_asked_and_turns_have_an_end(task):
-    with opened({"gd": GD}, task, CONTEXT) as trainers:
-        found = turns_of(trainers, 1, 1e9, most=2)
-    assert len(found.seconds["gd"]) == 2
-    assert "transfer" not in found.parts["gd"]
-    assert found.parts["gd"]["copy_busy"][1] > 0
-
-
 def test_another_answer_is_no_result(task, monkeypatch):
     oracle = oracle_of(task, CONTEXT)
     with opened({"base": BASE, "gd": GD}, task, CONTEXT) as trainers:
