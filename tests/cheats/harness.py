@@ -74,25 +74,21 @@ class LowersRivals(HonestTrainer):
 class SecondThread(HonestTrainer):
     """Gives torch a second thread while it is timed."""
 
+    change, wrong, right = torch.set_num_threads, 2, 1
+
     def enqueue(self, frame: int) -> Readback:
-        torch.set_num_threads(2)
+        type(self).change(self.wrong)
         return super().enqueue(frame)
 
     def evaluate(self, frame: int) -> Tensor:
-        torch.set_num_threads(1)
+        type(self).change(self.right)
         return super().evaluate(frame)
 
 
-class LessPrecision(HonestTrainer):
+class LessPrecision(SecondThread):
     """Lets torch multiply in less than float32 while it is timed."""
 
-    def enqueue(self, frame: int) -> Readback:
-        torch.set_float32_matmul_precision("medium")
-        return super().enqueue(frame)
-
-    def evaluate(self, frame: int) -> Tensor:
-        torch.set_float32_matmul_precision("highest")
-        return super().evaluate(frame)
+    change, wrong, right = torch.set_float32_matmul_precision, "medium", "highest"
 
 
 class NoDenormals(HonestTrainer):

@@ -112,7 +112,6 @@ class Bench:
 
     def named(self, row: Row, status: str, *words: str) -> None:
         """A row has this status, and its reason or notes contain the words."""
-        self._count("reason")
         text = " ".join([row.reason, *row.notes])
         if row.status != status:
             raise Loss(f"status is '{row.status}' ({row.reason}), expected '{status}'")
@@ -122,63 +121,45 @@ class Bench:
 
     def said(self, text: str, *words: str) -> None:
         """A text that the user sees contains the words."""
-        self._count("reason")
         for word in words:
             if word not in text:
                 raise Loss(f"nobody says '{word}': {text[:300]!r}")
 
     def intact(self, before: bytes, runner: Runner) -> None:
         """Every complete row of `before` is still there."""
-        self._count("rows")
         checks.rows_intact(before, runner.bytes)
 
-    def resumed(self, runner: Runner, *, clean: bool = True, **more: Any) -> Runner:
-        """Go on with a run on a good disk: it ends, keeps every row and has all of them.
-
-        Args:
-            clean: also no process and no temporary file is left.
-        """
+    def resumed(self, runner: Runner, **more: Any) -> Runner:
+        """Go on with a run on a good disk: it ends, keeps every row, has all of them and leaves no
+        process and no temporary file."""
         if self.disk is not None:
             self.disk.disarm()
         before = runner.bytes
         again = self.run(resume=runner.path, **more)
         if again.error or again.code:
             raise Loss(f"the run does not resume (exit code {again.code}): {again.error}")
-        self._count("resume")
         self.intact(before, again)
         plan = json.loads((runner.path / "plan.json").read_bytes())
         checks.every_step(checks.rows_sound(again.bytes), plan)
         state = json.loads((runner.path / "run.json").read_bytes())["state"]
         if state != "done":
             raise Loss(f"the resumed run says '{state}' of itself")
-        if clean:
-            self.clean()
+        self.clean()
         return again
 
     def clean(self) -> None:
         """No process that was started here lives, and no temporary file is left."""
         self.no_orphans()
-        self._count("temporary")
         if found := checks.leftovers(self.results, self.tmp):
             raise Loss(f"{len(found)} temporary files are left: {', '.join(found[:6])}")
 
-    def no_orphans_of(self, pid: int, patience_s: float = 3.0) -> None:
-        """Nothing that the process `pid` started lives on, while its runner still does."""
-        self._count("orphans")
+    def no_orphans(self, patience_s: float = 20.0, *, words: str = "") -> None:
+        """No process lives that was started here (and whose command has these words); those that
+        are told to end may take a moment."""
         end = time.monotonic() + patience_s
-        while found := [p for p, c in self._others() if "time.sleep(120)" in c]:
+        while left := [f"{pid} {command}" for pid, command in self._others() if words in command]:
             if time.monotonic() > end:
-                raise Loss(f"{len(found)} processes that {pid} has started are left")
-            time.sleep(0.02)
-
-    def no_orphans(self, patience_s: float = 20.0) -> None:
-        """No process lives that was started here; those that are told to end may take a moment."""
-        self._count("orphans")
-        end = time.monotonic() + patience_s
-        while found := self._others():
-            if time.monotonic() > end:
-                text = "; ".join(f"{pid} {command}" for pid, command in found[:4])
-                raise Loss(f"{len(found)} processes are left: {text}")
+                raise Loss(f"{len(left)} processes are left: {'; '.join(left[:4])}")
             time.sleep(0.02)
 
     def end(self) -> None:
@@ -205,6 +186,3 @@ class Bench:
     def _others(self) -> list[tuple[int, str]]:
         keep = {os.getpid(), os.getppid()} | {r.pid for r in self.runners if r.code is None}
         return checks.marked(os.environ[checks.MARK], keep)
-
-    def _count(self, what: str) -> None:
-        self.report.checked[what] = self.report.checked.get(what, 0) + 1

@@ -48,14 +48,13 @@ class Kind:
 
 @dataclass(slots=True)
 class Report:
-    """Outcome of a kind: faults injected and passed, the losses, and the checks that were made."""
+    """Outcome of a kind: faults injected and passed, and the losses."""
 
     kind: Kind
     injected: int = 0
     passed: int = 0
     losses: list[str] = field(default_factory=list)
     skipped: str = ""
-    checked: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
 

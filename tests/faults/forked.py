@@ -1,4 +1,4 @@
-"""Forked runner: runs the cells it is given, and reports through a pipe."""
+"""Forked runner and fork server: processes that are ready at once, in place of new interpreters."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import gc
 import json
 import os
 import signal
+import subprocess
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import msgspec
@@ -19,12 +22,56 @@ import torch  # noqa: F401 - before any fork, or every cell would import it anew
 
 import dgbench.datasets.store  # noqa: F401
 from dgbench.harness.plan import Plan
-from dgbench.harness.runner import Listener, client, run_plan
+from dgbench.harness.runner import Listener, client, run_plan, server
 from dgbench.harness.store import Row, Store
 from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base import Cell
 from tests.faults import papers
-from tests.faults.forked_server import Subprocess
+
+
+class ForkedServer:
+    """Stands in for `subprocess.Popen` of a fork server: a fork of this process, ready at once."""
+
+    def __init__(
+        self, command: list[str], *, pass_fds: list[int], stdout: Any, **more: Any
+    ) -> None:
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid:
+            return
+        try:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.dup2(stdout.fileno(), 1)
+            os.dup2(stdout.fileno(), 2)
+            keep = pass_fds[0]
+            os.closerange(3, keep)
+            os.closerange(keep + 1, 1 << 12)
+            os.environ.update(more.get("env") or {})
+            tempfile.tempdir = None
+            server.warm_up = lambda notes: None  # the cells here need no system
+            server.main(keep)
+        finally:
+            os._exit(0)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            with contextlib.suppress(ChildProcessError):
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        end = time.monotonic() + (timeout if timeout is not None else 1e9)
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("fork server", timeout or 0.0)
+            time.sleep(0.002)
+        return self.returncode or 0
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
 
 class _Teller(Listener):
@@ -103,7 +150,10 @@ def be_runner(
         tempfile.tempdir = None
         gc.freeze()
         if not real:
-            client.subprocess = Subprocess  # type: ignore[assignment]
+            client.subprocess = SimpleNamespace(  # type: ignore[assignment]
+                Popen=ForkedServer, DEVNULL=subprocess.DEVNULL,
+                TimeoutExpired=subprocess.TimeoutExpired,
+            )  # fmt: skip
         if before is not None:
             before()
         code = order.run(tell)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,7 @@ from dgbench.runtime.errors import unknown_key
 from dgbench.systems.base import Cell, Experiment, Measurement, Paper, RunContext
 from tests.observed import NUMBER, told
 
-Behaviour = Callable[[Cell, RunContext], Measurement]
-BEHAVIOURS: dict[str, Behaviour] = {}
 
-
-def behaviour(function: Behaviour) -> Behaviour:
-    """Register what a cell can do under the function's name."""
-    BEHAVIOURS[function.__name__] = function
-    return function
-
-
-@behaviour
 def ok(cell: Cell, context: RunContext) -> Measurement:
     """Work like a good cell: a counter, a phase, samples."""
     context.meter.count("edges", 7)
@@ -34,14 +23,12 @@ def ok(cell: Cell, context: RunContext) -> Measurement:
     return told({NUMBER: total}, samples=[1e-4, 2e-4, 3e-4], warmup=1)
 
 
-@behaviour
 def slow(cell: Cell, context: RunContext) -> Measurement:
     """Like `ok` after `seconds`."""
     time.sleep(float(cell.params.get("seconds", 0.3)))
     return ok(cell, context)
 
 
-@behaviour
 def untidy(cell: Cell, context: RunContext) -> Measurement:
     """Wait with open temporary files, a folder of them and processes below that must go, too."""
     folder = Path(tempfile.mkdtemp(prefix="untidy-"))
@@ -53,14 +40,13 @@ def untidy(cell: Cell, context: RunContext) -> Measurement:
     return ok(cell, context)
 
 
-@behaviour
 def exit(cell: Cell, context: RunContext) -> Measurement:
     """Leave by `sys.exit(code)`."""
     sys.exit(cell.params.get("code", 3))
 
 
 class Faulty(Experiment):
-    """Runs `cell.params["how"]`: a name of `BEHAVIOURS`, or `module:function`."""
+    """Runs `cell.params["how"]`: a function of this module, or `module:function`."""
 
     paper = "faulty"
     name = "behave"
@@ -72,17 +58,8 @@ class Faulty(Experiment):
         return list(self.made)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        return find(str(cell.params["how"]))(cell, context)
-
-
-def find(how: str) -> Behaviour:
-    """The behaviour of a name, or a function of a module."""
-    module, colon, name = how.partition(":")
-    if colon:
-        return getattr(importlib.import_module(module), name)
-    if how not in BEHAVIOURS:
-        raise unknown_key("behaviour", how, BEHAVIOURS)
-    return BEHAVIOURS[how]
+        module, _, name = str(cell.params["how"]).rpartition(":")
+        return getattr(importlib.import_module(module or __name__), name)(cell, context)
 
 
 def make_paper(*cells: Cell, ledger: Path = Path("none")) -> Paper:

@@ -70,26 +70,14 @@ class Runner:
 
     def server(self, timeout_s: float = 10.0) -> int:
         """Number of its fork server, as soon as there is one."""
-        return self._child(lambda: self.pid, timeout_s)
+        return children(lambda: self.pid, timeout_s)[0]
 
     def cell(self, timeout_s: float = 10.0) -> int:
         """Number of the cell's process that runs now, as soon as there is one.
 
         It leads a session; what the fork server starts while it loads does not.
         """
-        return self._child(lambda: self.server(timeout_s), timeout_s, leads=True)
-
-    def _child(self, parent: Callable[[], int], timeout_s: float, *, leads: bool = False) -> int:
-        end = time.monotonic() + timeout_s
-        while time.monotonic() < end:
-            of, found = parent(), []
-            with contextlib.suppress(OSError), open(f"/proc/{of}/task/{of}/children") as file:
-                found = [int(pid) for pid in file.read().split()]
-            for pid in found:
-                if checks.living(pid) and (not leads or _leads_session(pid)):
-                    return pid
-            time.sleep(0.002)
-        raise Loss(f"no process came up below it; it said {self.events[-3:]}")
+        return children(lambda: self.server(timeout_s), timeout_s, leads=True)[0]
 
     def wait(self, timeout_s: float = PATIENCE_S) -> Runner:
         """Wait for its end. Raises Loss (and kills it) where it hangs."""
@@ -162,6 +150,23 @@ class Runner:
             else:
                 time.sleep(0.005)
         return self.code is not None
+
+
+def children(
+    parent: Callable[[], int], timeout_s: float = 20.0, *, count: int = 1, leads: bool = False
+) -> list[int]:
+    """Living processes that another started, as soon as there are so many; those that lead a
+    session alone where `leads`. Raises Loss where they do not come up."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        of, found = parent(), []
+        with contextlib.suppress(OSError), open(f"/proc/{of}/task/{of}/children") as file:
+            found = [int(pid) for pid in file.read().split()]
+        found = [p for p in found if checks.living(p) and (not leads or _leads_session(p))]
+        if len(found) >= count:
+            return found[:count]
+        time.sleep(0.002)
+    raise Loss(f"{count} processes did not come up below it")
 
 
 def _leads_session(pid: int) -> bool:

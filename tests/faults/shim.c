@@ -3,7 +3,7 @@
  * What it shall do stands in a small file that all processes map (see shim.py): which paths are
  * meant, which process (0: all), and after how many operations or bytes what happens. Operations
  * that change something below these paths are counted: open for writing, write, rename, mkdir,
- * unlink, rmdir, fsync, ftruncate, chmod. `shift` is how many seconds the clock of the wall is wrong.
+ * unlink, rmdir, fsync, ftruncate, chmod.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,15 +17,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/types.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { OFF, COUNT, KILL, TEAR, FULL, READ_ONLY, BROKEN };
 
 struct state {
-    long mode, pid, count, at, bytes, hits, shift;
+    long mode, pid, count, at, bytes, hits;
     char prefix[1024];
 };
 
@@ -132,112 +130,41 @@ ssize_t write(int file, const void *data, size_t size) {
     return real(file, data, size);
 }
 
-#define OPEN_BODY(folder, call)                                                       \
-    mode_t mode = 0;                                                                  \
-    if (flags & (O_CREAT | __O_TMPFILE)) {                                            \
-        va_list rest;                                                                 \
-        va_start(rest, flags);                                                        \
-        mode = va_arg(rest, mode_t);                                                  \
-        va_end(rest);                                                                 \
-    }                                                                                 \
-    FAIL_IF((flags & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) && meant_at(folder, path), \
-            (flags & O_CREAT) && faccessat(folder, path, F_OK, 0));                   \
-    return call
+/* A function with this condition for the paths or files that are meant. */
+#define OF_DISK(name, parameters, arguments, condition, grows) \
+    int name parameters {                                      \
+        REAL(name);                                            \
+        FAIL_IF(condition, grows);                             \
+        return real arguments;                                 \
+    }
 
-int open(const char *path, int flags, ...) {
-    REAL(open);
-    OPEN_BODY(AT_FDCWD, real(path, flags, mode));
-}
+#define OPENING(name, folder, parameters, arguments)                                      \
+    int name parameters {                                                                 \
+        REAL(name);                                                                       \
+        mode_t mode = 0;                                                                  \
+        if (flags & (O_CREAT | __O_TMPFILE)) {                                            \
+            va_list rest;                                                                 \
+            va_start(rest, flags);                                                        \
+            mode = va_arg(rest, mode_t);                                                  \
+            va_end(rest);                                                                 \
+        }                                                                                 \
+        FAIL_IF((flags & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) && meant_at(folder, path), \
+                (flags & O_CREAT) && faccessat(folder, path, F_OK, 0));                   \
+        return real arguments;                                                            \
+    }
 
-int open64(const char *path, int flags, ...) {
-    REAL(open64);
-    OPEN_BODY(AT_FDCWD, real(path, flags, mode));
-}
-
-int openat(int folder, const char *path, int flags, ...) {
-    REAL(openat);
-    OPEN_BODY(folder, real(folder, path, flags, mode));
-}
-
-int openat64(int folder, const char *path, int flags, ...) {
-    REAL(openat64);
-    OPEN_BODY(folder, real(folder, path, flags, mode));
-}
-
-int rename(const char *from, const char *to) {
-    REAL(rename);
-    FAIL_IF(meant_at(AT_FDCWD, to), 0);
-    return real(from, to);
-}
-
-int mkdir(const char *path, mode_t mode) {
-    REAL(mkdir);
-    FAIL_IF(meant_at(AT_FDCWD, path), 1);
-    return real(path, mode);
-}
-
-int unlink(const char *path) {
-    REAL(unlink);
-    FAIL_IF(meant_at(AT_FDCWD, path), 0);
-    return real(path);
-}
-
-int unlinkat(int folder, const char *path, int flags) {
-    REAL(unlinkat);
-    FAIL_IF(meant_at(folder, path), 0);
-    return real(folder, path, flags);
-}
-
-int rmdir(const char *path) {
-    REAL(rmdir);
-    FAIL_IF(meant_at(AT_FDCWD, path), 0);
-    return real(path);
-}
-
-int fsync(int file) {
-    REAL(fsync);
-    FAIL_IF(meant_fd(file), 0);
-    return real(file);
-}
-
-int ftruncate(int file, off_t size) {
-    REAL(ftruncate);
-    FAIL_IF(meant_fd(file), 0);
-    return real(file, size);
-}
-
-int ftruncate64(int file, off64_t size) {
-    REAL(ftruncate64);
-    FAIL_IF(meant_fd(file), 0);
-    return real(file, size);
-}
-
-int chmod(const char *path, mode_t mode) {
-    REAL(chmod);
-    FAIL_IF(meant_at(AT_FDCWD, path), 0);
-    return real(path, mode);
-}
-
-/* The clock of the wall, for whoever asks the C library; file times and CLOCK_MONOTONIC are right. */
-
-int clock_gettime(clockid_t clock, struct timespec *now) {
-    REAL(clock_gettime);
-    int found = real(clock, now);
-    if (!found && state && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
-        now->tv_sec += state->shift;
-    return found;
-}
-
-int gettimeofday(struct timeval *restrict now, void *restrict zone) {
-    REAL(gettimeofday);
-    int found = real(now, zone);
-    if (!found && state) now->tv_sec += state->shift;
-    return found;
-}
-
-time_t time(time_t *at) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (at) *at = now.tv_sec;
-    return now.tv_sec;
-}
+OPENING(open, AT_FDCWD, (const char *path, int flags, ...), (path, flags, mode))
+OPENING(open64, AT_FDCWD, (const char *path, int flags, ...), (path, flags, mode))
+OPENING(openat, folder, (int folder, const char *path, int flags, ...), (folder, path, flags, mode))
+OPENING(openat64, folder, (int folder, const char *path, int flags, ...),
+        (folder, path, flags, mode))
+OF_DISK(rename, (const char *from, const char *to), (from, to), meant_at(AT_FDCWD, to), 0)
+OF_DISK(mkdir, (const char *path, mode_t mode), (path, mode), meant_at(AT_FDCWD, path), 1)
+OF_DISK(unlink, (const char *path), (path), meant_at(AT_FDCWD, path), 0)
+OF_DISK(unlinkat, (int folder, const char *path, int flags), (folder, path, flags),
+        meant_at(folder, path), 0)
+OF_DISK(rmdir, (const char *path), (path), meant_at(AT_FDCWD, path), 0)
+OF_DISK(fsync, (int file), (file), meant_fd(file), 0)
+OF_DISK(ftruncate, (int file, off_t size), (file, size), meant_fd(file), 0)
+OF_DISK(ftruncate64, (int file, off64_t size), (file, size), meant_fd(file), 0)
+OF_DISK(chmod, (const char *path, mode_t mode), (path, mode), meant_at(AT_FDCWD, path), 0)

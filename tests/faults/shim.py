@@ -19,9 +19,9 @@ STATE: Final = "DGBENCH_FAULT_STATE"
 
 
 class _State(ctypes.Structure):
-    _fields_ = [
-        (n, ctypes.c_long) for n in ("mode", "pid", "count", "at", "bytes", "hits", "shift")
-    ] + [("prefix", ctypes.c_char * 1024)]
+    _fields_ = [(n, ctypes.c_long) for n in ("mode", "pid", "count", "at", "bytes", "hits")] + [
+        ("prefix", ctypes.c_char * 1024)
+    ]
 
 
 def compile_shim(folder: Path) -> Path | None:

@@ -124,6 +124,3 @@ def test_totals_hold_and_only_one_thing_varies(family, ends):
 def test_fields_out_of_range_are_refused(fields, error):
     with pytest.raises(error):
         Synthetic(**fields).snapshots()
-
-
-# Claims

@@ -291,26 +291,6 @@ def test_the_same_as_the_slow_loop(chunks, workers, density, mean, empty, equal,
     assert found.cut == cut
 
 
-def test_the_printed_score_leaves_workers_empty_and_the_corrected_does_not():
-    # One line of chunks: the first worker's traffic beats every empty worker's zero.
-    work = torch.ones(12, dtype=torch.float64)
-    line = traffic_of(12, {(i, i + 1): 1 for i in range(11)})
-    literal = assign_chunks(work, line, 4, empty="literal")
-    fixed = assign_chunks(work, line, 4)
-    assert int((literal.loads == 0).sum()) > 0
-    assert fixed.loads.tolist() == [3.0] * 4
-    assert fixed.imbalance == 1.0 < literal.imbalance
-    # Four runs of three neighbours would cut 3 of 11; equal loads may cost some more.
-    assert fixed.cut <= 8
-
-
-def test_no_chunks_and_no_work():
-    none = assign_chunks(torch.zeros(0, dtype=torch.float64), traffic_of(0, {}), 3)
-    assert (none.worker.numel(), none.loads.tolist(), none.cut) == (0, [0.0] * 3, 0)
-    idle = assign_chunks(torch.zeros(4, dtype=torch.float64), traffic_of(4, {(0, 1): 1}), 2)
-    assert idle.imbalance == 1.0
-
-
 def test_assignment_refusals():
     work, none = torch.ones(2, dtype=torch.float64), traffic_of(2, {})
     for bad in (work.float(), -work, work * float("nan"), torch.ones(3, dtype=torch.float64)):

@@ -122,18 +122,6 @@ def test_padding_is_the_formula_of_each_unit_and_stage(case: Case) -> None:
     assert sum(plan.time.padding for plan in plans_of(case)) <= most
 
 
-def test_limit_of_memory_keeps_groups_apart() -> None:
-    data = of([csr_of({(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)}, 4)], 4)
-    graph = build_supergraph(data.topology)
-    placement = by_chunks(graph, torch.arange(4, dtype=torch.int32), 4, torch.zeros(4).int(), 1)
-    case = Case(data, graph, placement)
-    (free,) = plans_of(case, fusion="spatial", row_floats=10)
-    (tight,) = plans_of(case, fusion="spatial", row_floats=10, memory_limit=400)
-    (none,) = plans_of(case, fusion="none")
-    assert [len(plan.structure.groups) for plan in (free, tight, none)] == [1, 2, 4]
-    assert [plan.structure.loads for plan in (free, tight, none)] == [4, 6, 10]
-
-
 def test_refused() -> None:
     one, both = csr_of({(1, 0)}, 2), csr_of({(1, 0), (0, 1)}, 2)
     data = of([one, both], 2)

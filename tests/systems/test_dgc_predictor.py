@@ -14,14 +14,14 @@ from tiny_data import tiny_sequence
 
 from dgbench.kernels_cuda.supergraph import build_supergraph
 from dgbench.lab.table import number
-from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
+from dgbench.runtime.errors import StoreError, UnknownKeyError
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.calibration import calibration_path
 from dgbench.systems.dgc import calibrated, workloads
 from dgbench.systems.dgc.chunk_samples import GraphChunks, RandomChunks
 from dgbench.systems.dgc.chunk_times import ENCODERS, MODELS, ChunkTimer, model_named, statistics_of
-from dgbench.systems.dgc.experiments import fig7, fig16
-from dgbench.systems.dgc.predictor import error_of, inputs_of, train_mlp
+from dgbench.systems.dgc.experiments import fig16
+from dgbench.systems.dgc.predictor import error_of
 from dgbench.systems.dgc.study import WHOLE, StudySize, study
 from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_statistics
 from dgbench.systems.dgc.volumes import shape_of
@@ -57,34 +57,6 @@ class LawTimer:
         return times * (1 + self.noise * spread).clamp(min=0.1)
 
 
-def test_inputs_are_those_of_the_paper_with_lengths_beside_them():
-    s = sizes_of(5)
-    paper = inputs_of(s, SHAPE, "structure", "paper")
-    # vertices, edges, features of a vertex, and the two layers' dimensions
-    assert paper.shape == (5, 5)
-    torch.testing.assert_close(paper[:, 0], s.vertices.float().log1p())
-    torch.testing.assert_close(paper[:, 1], s.edges.float().log1p())
-    longer = inputs_of(s, SHAPE, "structure")
-    assert torch.equal(longer[:, :5], paper)
-    torch.testing.assert_close(longer[:, 5], s.sequences.float().log1p())
-    torch.testing.assert_close(longer[:, 6], s.padded.float().log1p())
-    assert not torch.equal(inputs_of(s, SHAPE, "time", "paper")[:, 3:], paper[:, 3:])
-    with pytest.raises(UnknownKeyError, match="inputs"):
-        inputs_of(s, SHAPE, "structure", "all")
-
-
-def test_training_leaves_torchs_random_state_alone_and_refuses_bad_times():
-    before = torch.get_rng_state()
-    inputs = inputs_of(sizes_of(4), SHAPE, "time")
-    net = train_mlp(inputs, torch.ones(4).double(), hidden=8, epochs=1)
-    assert torch.equal(torch.get_rng_state(), before)
-    for bad in (torch.zeros(4), torch.ones(3), torch.full((4,), float("nan"))):
-        with pytest.raises(InvalidInputError, match="seconds"):
-            train_mlp(inputs, bad.double(), hidden=8, epochs=1)
-    with pytest.raises(InvalidInputError, match="inputs"):
-        net(inputs[:, :3])
-
-
 @given(st.lists(st.tuples(st.floats(0.1, 9), st.floats(0.1, 9)), min_size=2, max_size=20))
 @settings(max_examples=40)
 def test_an_error_is_equation_8_with_an_interval_around_it(pairs):
@@ -95,24 +67,6 @@ def test_an_error_is_equation_8_with_an_interval_around_it(pairs):
     each = ((guess - truth).abs() / truth).tolist()
     assert min(each) - 1e-12 <= found.low <= found.high <= max(each) + 1e-12
     assert found.count == len(pairs)
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 20), st.integers(0, 50), st.integers(1, 9)), min_size=1),
-    st.integers(1, 20),
-)
-@settings(max_examples=60)
-def test_four_chunks_are_of_full_size_and_extreme(sizes, cap):
-    vertices, edges, sequences = (torch.tensor(column) for column in zip(*sizes, strict=True))
-    s = ChunkStatistics(vertices, edges, edges, sequences, vertices)
-    found = fig7.four(s, cap)
-    assert len(found) == 4
-    full = [i for i, (v, _, _) in enumerate(sizes) if v >= fig7.FULL_SIZE * cap]
-    if len(full) >= 4:
-        assert set(found) <= set(full)
-        for values, (least, most) in ((edges, found[:2]), (s.padded, found[2:])):
-            assert values[least] == min(values[i] for i in full)
-            assert values[most] == max(values[i] for i in full)
 
 
 def test_chunks_are_dealt_out_by_each_workload_model():
@@ -174,8 +128,7 @@ def made(path, **options) -> dict:
 
 
 def test_a_predictor_is_kept_and_predicts_the_same(machine):
-    said: list[tuple[int, int, str]] = []
-    summary = made(machine, progress=lambda *words: said.append(words))
+    made(machine)
     kept, why = calibrated.find("cpu")
     assert why == ""
     s = sizes_of(9)
@@ -185,50 +138,31 @@ def test_a_predictor_is_kept_and_predicts_the_same(machine):
     torch.testing.assert_close(
         kept.mlp("tgcn_2layer", SHAPE, s, fused=True), direct.workload("mlp", s, fused=True)
     )
-    assert {row["encoder"] for row in summary["error on unseen chunks, %"]} == {*ENCODERS, WHOLE}
-    assert said[-1][0] == said[-1][1]
-    assert all(done <= total for done, total, _ in said)
 
 
-def test_a_predictor_serves_any_number_of_threads_and_no_other_machine(machine):
-    other = machine.with_name("another-name-cpu.json")
-    made(other)
-    assert not machine.exists()
-    assert calibrated.find("cpu")[0] is not None
-    content = json.loads(other.read_text())
-    content["machine"] = {"name": "another processor", "threads": 1}
-    other.unlink()
-    machine.write_text(json.dumps(content))
-    with pytest.warns(RuntimeWarning):
-        kept, why = calibrated.find("cpu")
-    assert kept is None
-    assert why
-
-
-def test_broken_absent_and_unwritable_files_are_errors(machine, tmp_path):
+def test_broken_foreign_absent_and_unwritable_files_are_errors(machine, tmp_path):
     with pytest.raises(StoreError):
         calibrated.load(machine)
     made(machine)
     whole = machine.read_text()
     for change in (
         lambda c: c.update(schema=99),
-        lambda c: c.update(system="pipad"),
-        lambda c: c["models"]["tgcn_2layer"]["encoders"].pop("time"),
-        *(lambda c, name=name: c["models"]["tgcn_2layer"]["encoders"]["time"][name].pop()
-          for name in ("mean", "linear", "layers")),
+        lambda c: c["models"]["tgcn_2layer"]["encoders"]["time"]["layers"].pop(),
         lambda c: c["models"]["tgcn_2layer"].pop("sizes"),
-    ):  # fmt: skip
+    ):
         content = json.loads(whole)
         change(content)
         machine.write_text(json.dumps(content))
-        with pytest.raises(StoreError) as error:
+        with pytest.raises(StoreError):
             calibrated.load(machine)
-        assert "dgbench calibrate dgc" in error.value.hint
-        with pytest.warns(RuntimeWarning, match="dgbench calibrate dgc"):
+        with pytest.warns(RuntimeWarning):
             assert calibrated.find("cpu")[0] is None
-    machine.write_text(whole[:-500])
-    with pytest.raises(StoreError):
-        calibrated.load(machine)
+    other = {**json.loads(whole), "machine": {"name": "another processor", "threads": 1}}
+    machine.write_text(json.dumps(other))
+    with pytest.warns(RuntimeWarning):
+        kept, why = calibrated.find("cpu")
+    assert kept is None
+    assert why
     (tmp_path / "a folder").mkdir()
     with pytest.raises(StoreError):
         made(tmp_path / "a folder")
@@ -246,8 +180,6 @@ def test_without_a_predictor_a_measured_linear_model_stands_in(machine, monkeypa
         assert "dgbench calibrate dgc" in found.note
         assert error_of(found(s), law(s).sum(1)).mean < 0.3
         assert found(s).dtype == torch.float64
-    small = RandomChunks(1, 1).take(2)
-    assert bool((found(statistics_of(small)) >= 0).all())
 
 
 def test_what_stands_in_is_measured_once_a_machine(machine, monkeypatch):
@@ -267,18 +199,15 @@ def test_what_stands_in_is_measured_once_a_machine(machine, monkeypatch):
     assert len(asked) == 1
     kept = calibration_path(workloads.STAND_IN, "cpu")
     whole = kept.read_text()
-    for damaged in (whole[:-20], whole.replace('"torch": "', '"torch": "0'), "[]",
-                    whole.replace("[", "[-1.0, ", 1)):  # fmt: skip
+    for damaged in (whole[:-20], whole.replace("[", "[-1.0, ", 1)):
         kept.write_text(damaged)
         workloads._measured.cache_clear()
         workload_of("mlp", SHAPE)
-        assert calibrated.find("cpu")[0] is None
-    assert len(asked) == 5
-    other = shape_of(model_named("tgcn_2layer", 2, 16))
-    workload_of("mlp", other)
+    assert len(asked) == 3
+    workload_of("mlp", shape_of(model_named("tgcn_2layer", 2, 16)))
     workloads._measured.cache_clear()
     workload_of("mlp", SHAPE)
-    assert len(asked) == 6  # one more size leaves the first one there
+    assert len(asked) == 4  # one more size leaves the first one there
     monkeypatch.setenv("DGBENCH_CACHE", "/proc/nowhere")
     workloads._measured.cache_clear()
     assert bool((workload_of("mlp", SHAPE)(s) >= 0).all())

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 from dgc_ranks import as_ranks
-from dgc_rows import kept
 from dgc_tiny import random_sequence, scattered, sequence_of, tiny_workload
 from tiny_data import tiny_sequence
 
@@ -19,8 +18,6 @@ from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import relative
 from dgbench.systems.base.sequences import SequenceWorkload, sequence_model, vertex_steps
 from dgbench.systems.dgc.experiments import race_runs
-from dgbench.systems.dgc.experiments.fig12_rows import sent_shares
-from dgbench.systems.dgc.experiments.race_rows import races
 from dgbench.systems.dgc.experiments.race_runs import (
     ADDED,
     DGC,
@@ -168,25 +165,6 @@ def test_contenders_differ_by_what_their_names_say() -> None:
     assert every[ADDED].chunks.refine
     assert {n for n, s in every.items() if s.stale} == {DGC, ADDED}
     assert {s.wire for s in contenders(link="wire").values()} == {WIRE}
-
-
-def test_a_race_keeps_every_turn_and_every_count() -> None:
-    raced = race([job(), job("dysat")], 2, CONTEXT, least=2, budget_s=0.01)
-    params = {"part": "race", "dataset": "email-eu-core", "ranks": 2, "link": "gloo"}
-    row = kept(raced, "fig12", params)
-    found = races([row], "fig12")
-    assert [one.model for one in found] == ["tgcn_2layer", "dysat"]
-    for one in found:
-        assert set(one.names) == {PTS, EXACT, DGC}
-        assert all(len(one.turns(n)) == 2 and min(one.turns(n)) > 0 for n in one.names)
-        assert one.number("vertex_steps") > 0
-        assert one.number("exchanged", PTS) > 0
-        assert one.number("divergence", EXACT) >= 1
-        assert one.has("row_share", DGC)
-        assert 0 <= one.number("row_share", DGC) <= 1
-        assert not one.has("row_share", EXACT)
-        assert one.row.deviation[one.key] < 1e-5
-    assert sent_shares([row]) == {}  # a twin's rows do not say what is held back
 
 
 @pytest.mark.parametrize("model", ["tgcn_2layer", "dysat"])

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator, LocalCommunicator, TrafficMatrix
 from dgbench.runtime.errors import CheckFailed, InvalidInputError, UnknownKeyError
-from dgbench.runtime.ranks import launch
-from dgbench.systems.dgc.exchange import PlainRows
 from dgbench.systems.dgc.halo_lists import RowLists
 from dgbench.systems.dgc.stale import (
     LastSent,
@@ -219,17 +217,6 @@ def test_rows_gradients_and_counts_are_those_of_the_slow_reference(seed, ranks, 
     assert floats == sum(epoch.sent_floats for epoch in total)
 
 
-def test_theta_zero_sends_what_the_plain_exchange_sends_to_the_byte():
-    case = case_of(3, 4, 7)
-    stale = as_ranks(3, take, case, StaleRows, StaleSettings(threshold=0.0))
-    for mine, theirs in zip(stale, as_ranks(3, take, case, PlainRows), strict=True):
-        assert mine.traffic.counters() == theirs.traffic.counters()
-        # And more, of what might have been held.
-        assert theirs.counters.items() <= mine.counters.items()
-        assert all(map(torch.equal, mine.seen, theirs.seen))
-        assert mine.numbers["cache_bytes"] == 0
-
-
 def test_copies_are_one_row_of_each_sender_whatever_its_readers():
     rows = [[torch.ones(4, 2), torch.ones(1, 2), torch.ones(1, 2)]] * 2
     case = Case(rows, {(0, 1): [0, 3], (0, 2): [3]}, [1.0] * 2, 3)
@@ -337,17 +324,6 @@ def test_settings_out_of_range_are_refused():
                    {"refresh": 0}):  # fmt: skip
         with pytest.raises(InvalidInputError, match=next(iter(fields))):
             StaleSettings(**fields).check()
-
-
-@pytest.mark.parametrize("kind", [StaleRows, StaleStoreRows])
-def test_processes_do_what_threads_do(kind):
-    case, stale = with_server(1, 5, 3), StaleSettings()
-    if kind is StaleRows:
-        case = case_of(2, 5, 3)
-    processes = launch(take, 2, (case, kind, stale), timeout_s=240, threads=1)
-    for one, other in zip(processes, as_ranks(2, take, case, kind, stale), strict=True):
-        assert all(map(torch.equal, one.seen + one.gradients, other.seen + other.gradients))
-        assert str(one.history) == str(other.history)
 
 
 def with_server(ranks: int, epochs: int, seed: int) -> Case:

@@ -210,57 +210,6 @@ def test_the_buffer_gives_every_frame_back(frames, holds) -> None:
     assert not buffer.resident
 
 
-class Log:
-    """A link that notes what is sent and given back."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def send(self, tensors):
-        name = int(tensors[0])
-        self.lines.append(f"send {name}")
-        return LogTicket(self.lines, name, tensors)
-
-
-class LogTicket:
-    def __init__(self, lines, name, tensors) -> None:
-        self.lines, self.name, self.tensors = lines, name, tensors
-
-    def wait(self):
-        self.lines.append(f"wait {self.name}")
-        return self.tensors
-
-    def release(self) -> None:
-        self.lines.append(f"free {self.name}")
-
-
-def courier(log: Log, *, ahead: bool, units: int = 2) -> FramePrefetcher:
-    def plan(times: range) -> list[Unit]:
-        names = [torch.tensor(10 * times.start + k) for k in range(units)]
-        return [Unit([name], lambda tensors: int(tensors[0])) for name in names]
-
-    return FramePrefetcher(log, plan, ahead=ahead, on_send=lambda unit: None)
-
-
-def test_the_next_unit_is_on_its_way_before_this_one_is_computed() -> None:
-    log = Log()
-    mail = courier(log, ahead=True)
-    mail.begin(range(1, 2))
-    assert mail.take(0) == 10
-    mail.look_ahead(range(2, 3))
-    assert log.lines == ["send 10", "wait 10", "send 11"]
-    assert mail.take(1) == 11
-    mail.look_ahead(range(2, 3))
-    mail.look_ahead(range(2, 3))  # one unit ahead, not more
-    assert log.lines[3:] == ["wait 11", "send 20"]
-    assert mail.take(0) == 10  # a backward pass may read it until the step is over
-    mail.finish()
-    assert log.lines[5:] == ["free 10", "free 11"]
-    mail.begin(range(2, 3))
-    assert mail.take(0) == 20
-    assert log.lines[7:] == ["wait 20"]
-
-
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_memory_is_lent_until_the_step_is_over(asynchronous) -> None:
     """Frames over a real arena: contents stay while later ones arrive, bytes are those sent."""

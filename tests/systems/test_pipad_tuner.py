@@ -231,18 +231,6 @@ def test_interpolation_is_monotone_where_the_points_are(data, s_per, width, node
     assert min(every) * (1 - 1e-9) <= low <= max(every) * (1 + 1e-9)
 
 
-def test_a_table_written_is_the_table_read(tmp_path):
-    found = table()
-    path = tmp_path / "new" / "folder" / "table.json"
-    found.save(path)
-    again = GainTable.load(path)
-    assert again.points == found.points
-    assert (again.machine, again.device, again.axes) == (found.machine, found.device, found.axes)
-    assert again.gain(3, 0.4, 5, nodes=30, edges=70) == found.gain(3, 0.4, 5, nodes=30, edges=70)
-    assert json.loads(path.read_text())["schema"] == gains_module.SCHEMA
-    assert list(path.parent.iterdir()) == [path]  # nothing temporary is left
-
-
 DAMAGES = {
     "field": lambda points: points[0].pop("gain"),
     "hole": lambda points: points.pop(3),
@@ -252,56 +240,48 @@ DAMAGES = {
 }
 
 
-def test_damaged_and_foreign_tables_are_errors(tmp_path):
-    path = tmp_path / "table.json"
+def test_a_table_written_is_the_table_read_and_damaged_ones_are_errors(tmp_path):
+    path = tmp_path / "new" / "folder" / "table.json"
     with pytest.raises(StoreError):
         GainTable.load(path)
-    table().save(path)
+    found = table()
+    found.save(path)
+    again = GainTable.load(path)
+    assert again.points == found.points
+    assert (again.machine, again.device, again.axes) == (found.machine, found.device, found.axes)
+    assert again.gain(3, 0.4, 5, nodes=30, edges=70) == found.gain(3, 0.4, 5, nodes=30, edges=70)
+    assert list(path.parent.iterdir()) == [path]  # nothing temporary is left
     whole = path.read_text()
-    texts = [
-        whole[: len(whole) // 2],
-        "",
-        "\x13 no json",
-        '{"schema": 99, "layout": "of tomorrow"}',
-    ]
+    texts = [whole[: len(whole) // 2], '{"schema": 99, "layout": "of tomorrow"}']
     for damage in DAMAGES.values():
         content = json.loads(whole)
         damage(content["points"])
         texts.append(json.dumps(content))
     for text in texts:
         path.write_text(text)
-        with pytest.raises(StoreError) as error:
+        with pytest.raises(StoreError):
             GainTable.load(path)
-        assert "dgbench calibrate pipad" in error.value.hint
 
 
-def test_finding_prefers_this_machine(tmp_path, monkeypatch):
+def test_finding_prefers_this_machine_and_the_kernel(tmp_path, monkeypatch):
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
     packaged = GainTable.find("cpu", "rows")
-    assert packaged is not None
-    assert packaged.source != "table of this machine"
     own = calibration_path("pipad", "cpu")
-    assert own.parent == tmp_path / "calibration" / "pipad"
-    table().save(own)
-    assert GainTable.find("cpu", "rows").points == table().points
-    assert GainTable.find("cpu", "rows").source == "table of this machine"
+    rows, slices = table(), table(lambda *_: 1.5, kernel="slices")
+    save_all([rows, slices], own)
+    found = GainTable.find("cpu", "rows")
+    assert (found.points, found.source) == (rows.points, "table of this machine")
+    assert GainTable.find("cpu", "slices").points == slices.points
+    with pytest.raises(StoreError):
+        GainTable.load(own, "products")
+    with pytest.raises(InvalidInputError, match="kernels"):
+        GainTable(device="cpu", machine={}, points=[*rows.points, *slices.points])
     own.write_text("{")
     with pytest.warns(RuntimeWarning):
         assert GainTable.find("cpu", "rows").points == packaged.points
-
-
-def test_a_table_of_another_kernel_is_not_taken(tmp_path, monkeypatch):
-    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr(gains_module, "PACKAGED", tmp_path / "none")
-    rows, slices = table(), table(lambda *_: 1.5, kernel="slices")
-    save_all([rows, slices], calibration_path("pipad", "cpu"))
-    assert GainTable.find("cpu", "rows").points == rows.points
-    assert GainTable.find("cpu", "slices").points == slices.points
+    save_all([rows, slices], own)
     assert GainTable.find("cpu", "scattered rows") is None
-    with pytest.raises(StoreError):
-        GainTable.load(calibration_path("pipad", "cpu"), "products")
-    with pytest.raises(InvalidInputError, match="kernels"):
-        GainTable(device="cpu", machine={}, points=[*rows.points, *slices.points])
 
 
 def test_gains_that_cannot_be_asked_for():

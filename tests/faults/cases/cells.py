@@ -20,6 +20,7 @@ from tests.faults.bench import Bench
 from tests.faults.campaign import fault
 from tests.faults.cases.killed import gone, kill
 from tests.faults.papers import cell
+from tests.faults.runner import children
 from tests.observed import NUMBER, told
 
 MIB = 1 << 20
@@ -188,7 +189,7 @@ def rank_killed(bench: Bench) -> None:
     for number in range(6):
         runner.until("start", nth=number + 1)
         launcher = runner.cell()
-        ranks = _ranks(launcher)
+        ranks = children(lambda pid=launcher: pid, count=3)
         time.sleep(bench.rng.uniform(0, 0.3))
         with bench.fault(f"cell {number}"):
             kill(bench.rng.choice(ranks) if number % 2 else launcher)
@@ -198,18 +199,3 @@ def rank_killed(bench: Bench) -> None:
                 gone(pid)
     bench.named(runner.wait().row("ok"), "ok")
     bench.resumed(runner)
-
-
-def _ranks(launcher: int, count: int = 3, patience_s: float = 20.0) -> list[int]:
-    """The processes of the ranks, as soon as all are there."""
-    end = time.monotonic() + patience_s
-    while time.monotonic() < end:
-        try:
-            with open(f"/proc/{launcher}/task/{launcher}/children") as file:
-                found = [int(pid) for pid in file.read().split()]
-        except OSError:
-            found = []
-        if len(found) >= count:
-            return found[:count]
-        time.sleep(0.005)
-    raise AssertionError("the ranks did not come up")

@@ -17,12 +17,7 @@ MIXED = (cell("ok"), cell("slow", seconds=0.1), cell("exit"), cell("ok", repeats
 """A plan of good and bad cells, half a second long."""
 
 
-@fault(
-    "cell killed",
-    count=12,
-    about="kill -9 at a random moment, with temporary files and processes below it",
-    sample=True,
-)
+@fault("cell killed", count=12, about="kill -9, with files and processes below it", sample=True)
 def cell_killed(bench: Bench) -> None:
     cells = [cell("untidy", which=n) for n in range(12)]
     runner = bench.start([*cells, cell("ok")])
@@ -34,39 +29,31 @@ def cell_killed(bench: Bench) -> None:
             kill(pid)
             runner.until("row", nth=number + 1)
             bench.named(runner.row("untidy"), "crash", "SIGKILL")
-            bench.no_orphans_of(pid)
+            bench.no_orphans(3.0, words="time.sleep(120)")
     runner.wait()
     bench.named(runner.row("ok"), "ok")
     bench.resumed(runner)
 
 
-@fault(
-    "fork server killed in a cell",
-    count=8,
-    about="kill -9 of the fork server while a cell with processes of its own runs",
-)
+@fault("fork server killed in a cell", count=8, about="kill -9 while processes of a cell run")
 def server_killed(bench: Bench) -> None:
     cells = [cell("untidy", seconds=0.4, which=n) for n in range(8)]
     runner = bench.start([*cells, cell("ok")])
     for number in range(8):
         runner.until("start", nth=number + 1)
-        server, pid = runner.server(), runner.cell()
+        runner.cell()
+        server = runner.server()
         time.sleep(bench.rng.uniform(0, 0.15))
         with bench.fault(f"cell {number}"):
             kill(server)
             runner.until("row", nth=number + 1)
             bench.named(runner.row("untidy"), "ok", "fork server died")
-            bench.no_orphans_of(pid)
+            bench.no_orphans(3.0, words="time.sleep(120)")
     bench.named(runner.wait().row("ok"), "ok")
     bench.resumed(runner)
 
 
-@fault(
-    "fork server killed twice",
-    count=1,
-    each=True,
-    about="kill -9 of the fork server and of the one that takes its place",
-)
+@fault("fork server killed twice", count=1, each=True, about="and the one in its place")
 def server_killed_twice(bench: Bench) -> None:
     runner = bench.start([cell("slow", seconds=20), cell("ok")])
     for _ in range(2):
@@ -90,12 +77,7 @@ def runner_killed(bench: Bench) -> None:
     bench.resumed(runner)
 
 
-@fault(
-    "runner and fork server killed",
-    count=4,
-    each=True,
-    about="kill -9 of both at once: nobody is left to tidy up but the next run",
-)
+@fault("runner and fork server killed", count=4, each=True, about="the next run tidies up")
 def both_killed(bench: Bench) -> None:
     runner = bench.start((cell("untidy", seconds=0.5), *MIXED), real=bench.number == 0)
     pid = runner.cell(60)
@@ -143,11 +125,7 @@ def killed_at(bench: Bench, plan: tuple, mode: str, at: int, root) -> Runner:
     return runner
 
 
-@fault(
-    "runner killed at an operation",
-    count=30,
-    about="kill -9 before the n-th open, write, rename, fsync ... of the results",
-)
+@fault("runner killed at an operation", count=30, about="before the n-th open, write, rename ...")
 def runner_at_operation(bench: Bench) -> None:
     _at_operations(bench, "kill", 30)
 
