@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import bytecode
 import pytest
 import skips
 import tree_check
@@ -86,11 +85,6 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     They live to the end of the run, and looking through them takes 0.4 s each time.
     """
     gc.disable()
-    if (mine := getattr(session.config, "workerinput", None)) is not None:
-        places = [Path(place).absolute() for place in session.config.args]
-        files = sorted({file for place in places for file in place.rglob("test_*.py")})
-        number = int(mine["workerid"].removeprefix("gw"))
-        bytecode.write_share(session.config, files, number, mine["workercount"])
     try:
         return (yield)
     finally:

@@ -13,13 +13,12 @@ import functools
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
@@ -67,11 +66,7 @@ def why_not() -> str:
 
 @dataclass
 class Host:
-    """A host of two.
-
-    Attributes:
-        number: 1 or 2. holder: the process that keeps its namespace.
-    """
+    """A host, 1 or 2, whose namespace a process keeps, its holder."""
 
     number: int
     holder: subprocess.Popen[str]
@@ -94,20 +89,12 @@ class Host:
         found = json.loads(self.run("ip", "-s", "-j", "link", "show", link))
         return found[0]["stats64"]["tx"]["bytes"]
 
-    def start(
-        self, python: list[str], *words: str, changes: dict[str, Any] | None = None, **how: Any
-    ) -> subprocess.Popen[str]:
-        """Start `dgbench` with these words there.
-
-        Args:
-            python: words that stand for the interpreter.
-            changes: see `host_program`.
-            how: further settings of the process.
-        """
-        command = [*python, str(PROGRAM), self.namespace, json.dumps(changes or {}), *words]
+    def start(self, python: list[str], *words: str, hangs: int = -1) -> subprocess.Popen[str]:
+        """Start `dgbench` with these words there, by what stands for the interpreter."""
+        command = [*python, str(PROGRAM), self.namespace, str(hangs), *words]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, **how,
+            text=True,
         )  # fmt: skip
         self.started.append(process)
         return process
@@ -127,7 +114,7 @@ class Host:
         """Kill all that runs there at once, as when a machine fails."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                process.send_signal(signal.SIGKILL)
+                process.kill()
 
     def close(self) -> None:
         self.lose()

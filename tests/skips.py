@@ -10,17 +10,9 @@ from typing import Any, Final
 import pytest
 
 MAX_GROUPS: Final = 12
-"""Lines of the summary; rarer reasons share the last one."""
-
-MAX_WIDTH: Final = 140
-
+"""Lines of the summary; `-rs` shows all."""
 _ALL: Final = re.compile(r" \[(\d+) tests\]$")
-_VARYING: Final = (
-    (re.compile(r"'[^']*'|\"[^\"]*\""), "'...'"),
-    (re.compile(r"\b\d[\d.,]*\b"), "N"),
-    (re.compile(r"could not import '\.\.\.': "), ""),
-    (re.compile(r"\s+"), " "),
-)
+_VARYING: Final = re.compile(r"'[^']*'|\b\d[\d.,]*\b")
 
 
 def keep_one_a_module(items: Iterable[Any], reason: str) -> tuple[list[Any], list[Any]]:
@@ -44,35 +36,17 @@ def keep_one_a_module(items: Iterable[Any], reason: str) -> tuple[list[Any], lis
     return kept, [item for module in without.values() for item in module[1:]]
 
 
-def reason_groups(reasons: Iterable[str]) -> Counter[str]:
-    """Skipped tests by reason, reasons that differ in names and numbers only taken together."""
-    found: Counter[str] = Counter()
-    for reason in reasons:
-        text, count = reason.removeprefix("Skipped: "), 1
-        if several := _ALL.search(text):
-            text, count = text[: several.start()], int(several[1])
-        for pattern, stand_in in _VARYING:
-            text = pattern.sub(stand_in, text)
-        found[text.strip()] += count
-    return found
-
-
-def summary_lines(reasons: Iterable[str]) -> list[str]:
-    """A line per group, the largest first."""
-    groups = reason_groups(reasons).most_common()
-    if len(groups) > MAX_GROUPS:
-        shown, rest = groups[: MAX_GROUPS - 1], groups[MAX_GROUPS - 1 :]
-        groups = [*shown, (f"{len(rest)} other reasons; -rs shows each", sum(n for _, n in rest))]
-    lines = (f"{count:6,} {reason}" for reason, count in groups)
-    return [line if len(line) <= MAX_WIDTH else f"{line[: MAX_WIDTH - 3]}..." for line in lines]
-
-
 def write_summary(terminal: Any) -> None:
-    """Write the groups of a run's skipped tests; `terminal` is pytest's reporter."""
-    reports = terminal.stats.get("skipped", [])
-    reasons = [r.longrepr[2] for r in reports if isinstance(r.longrepr, tuple)]
-    if reasons and terminal.config.get_verbosity() > -2:
-        lines = summary_lines(reasons)
+    """Write why tests were skipped, reasons that differ in names and numbers only taken together;
+    `terminal` is pytest's reporter."""
+    groups: Counter[str] = Counter()
+    for report in terminal.stats.get("skipped", []):
+        if isinstance(report.longrepr, tuple):
+            reason = report.longrepr[2].removeprefix("Skipped: ")
+            several = _ALL.search(reason)
+            text = _VARYING.sub("...", _ALL.sub("", reason))
+            groups[text] += int(several[1]) if several else 1
+    if groups and terminal.config.get_verbosity() > -2:
         terminal.section("tests that did not run, by reason", sep="-")
-        for line in lines:
-            terminal.line(line)
+        for text, count in groups.most_common(MAX_GROUPS):
+            terminal.line(f"{count:6,} {text}"[:140])

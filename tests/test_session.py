@@ -33,8 +33,7 @@ def test_a_run_that_leaves_a_file_fails_and_names_it(tmp_path):
     tests = tmp_path / "tests"
     tests.mkdir()
     for name in (
-        "bytecode.py", "conftest.py", "fused.py", "skips.py", "tree_check.py", "warm.py",
-        "wording.py",
+        "conftest.py", "fused.py", "skips.py", "tree_check.py", "warm.py", "wording.py",
     ):  # fmt: skip
         (tests / name).write_text((TESTS / name).read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\naddopts = -q\n")

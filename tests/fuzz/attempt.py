@@ -28,12 +28,7 @@ class Hang(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An input that breaks a promise.
-
-    Attributes:
-        key: kind of error and the place in our code; findings with the same key are one.
-        words: the error. trace: where it came from.
-    """
+    """An input that breaks a promise; its key is the kind of error and the place in our code."""
 
     target: str
     data: bytes
@@ -58,24 +53,6 @@ class Tally:
         return self.accepted + self.refused + self.failed
 
 
-def attempt(target: Target, data: bytes, tally: Tally) -> str:
-    """Run one input; returns a word for what it did, the same for inputs that did alike."""
-    try:
-        target.run(data)
-    except DgbenchError as error:
-        tally.refused += 1
-        return _alike(f"{type(error).__name__} {error}")
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # MemoryError, RecursionError and Hang are what is looked for
-        found = _finding(target, data, error)
-        tally.failed += 1
-        tally.findings.setdefault(found.key, found)
-        return found.key
-    tally.accepted += 1
-    return "accepted"
-
-
 @contextlib.contextmanager
 def limits() -> Iterator[None]:
     """Bound the memory of this process and make `watched` work."""
@@ -96,15 +73,25 @@ def limits() -> Iterator[None]:
 
 
 def watched(target: Target, data: bytes, tally: Tally) -> str:
-    """`attempt`, ended after `SECONDS`."""
+    """Run one input for at most `SECONDS`; returns a word, the same for inputs that did alike."""
     try:
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
         try:
-            return attempt(target, data, tally)
+            target.run(data)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-    except Hang:  # it came when the input was done
-        return "late"
+    except DgbenchError as error:
+        tally.refused += 1
+        return _alike(f"{type(error).__name__} {error}")
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # MemoryError, RecursionError and Hang are what is looked for
+        found = _finding(target, data, error)
+        tally.failed += 1
+        tally.findings.setdefault(found.key, found)
+        return found.key
+    tally.accepted += 1
+    return "accepted"
 
 
 def _hang(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -113,18 +100,14 @@ def _hang(_number: int, _frame: FrameType | None) -> NoReturn:
 
 def _finding(target: Target, data: bytes, error: BaseException) -> Finding:
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if not _outside(f.filename)] or list(frames)
-    place = ours[-1]
+    other = ("site-packages", "/lib/python", "tests/fuzz", "<frozen")
+    place = ([f for f in frames if not any(part in f.filename for part in other)] or frames)[-1]
     file = "/".join(place.filename.split("/")[-3:])
     key = f"{type(error).__name__} at {file}:{place.lineno}"
     if isinstance(error, Nonsense):
         key = _alike(f"{key} {error}")
     trace = "".join(traceback.format_exception(error, limit=-12))
     return Finding(target.name, data, key, f"{type(error).__name__}: {error}"[:500], trace)
-
-
-def _outside(file: str) -> bool:
-    return any(part in file for part in ("site-packages", "/lib/python", "tests/fuzz", "<frozen"))
 
 
 def _alike(words: str) -> str:

@@ -30,30 +30,21 @@ class Target:
     """One reader.
 
     Attributes:
-        name, about: for the table. run: see the head of this file.
+        run: see the head of this file.
         begin: makes the first inputs. kind: `bytes`, `json` or `lines`, what mutations may use.
         tokens: words of the format, to be put anywhere.
     """
 
     name: str
-    about: str
     run: Callable[[bytes], object]
     begin: Callable[[], Iterable[bytes]]
     kind: str
     tokens: tuple[bytes, ...]
 
-    @property
-    def folder(self) -> Path:
-        """Where its inputs are kept."""
-        return CORPUS / self.name
-
-    def corpus(self) -> dict[str, bytes]:
-        """Kept inputs by file name."""
-        return {p.name: p.read_bytes() for p in sorted(self.folder.glob("*")) if p.is_file()}
-
     def seeds(self) -> list[bytes]:
         """Where a search begins: the made inputs and the kept ones."""
-        return list(dict.fromkeys([*self.begin(), *self.corpus().values()]))
+        kept = (path.read_bytes() for path in sorted((CORPUS / self.name).glob("*")))
+        return list(dict.fromkeys([*self.begin(), *kept]))
 
 
 _FOUND: dict[str, Target] = {}
@@ -66,12 +57,11 @@ def target(
     kind: str = "bytes",
     tokens: Iterable[bytes] = (),
 ) -> Callable[[Callable[[bytes], object]], Callable[[bytes], object]]:
-    """Register a function as the target `name`; its docstring's first line says what it reads."""
+    """Register a function as the target `name`."""
 
     def register(function: Callable[[bytes], object]) -> Callable[[bytes], object]:
-        about = (function.__doc__ or "").strip().partition("\n")[0]
         begin = functools.cache(seeds) if callable(seeds) else lambda: list(seeds)
-        _FOUND[name] = Target(name, about, function, begin, kind, tuple(tokens))
+        _FOUND[name] = Target(name, function, begin, kind, tuple(tokens))
         return function
 
     return register
@@ -95,7 +85,7 @@ def sane(condition: object, words: str = "") -> None:
 @functools.cache
 def scratch(name: str) -> Path:
     """A folder of this process, in memory where the machine has such a place."""
-    memory = Path("/dev/shm")
+    memory = "/dev/shm"
     root = memory if os.access(memory, os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix=f"dgbench-fuzz-{name}-", dir=root))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -34,7 +34,7 @@ def test_mutation_finds_crash_hang_and_nonsense(monkeypatch):
             while True:
                 pass
 
-    target = Target("sloppy", "", sloppy, lambda: [b"[12]", b"x"], "json", (b"-1", b"7"))
-    tally, _ = mutate.run(target, runs=3000, seconds=60, seed=1)
+    target = Target("sloppy", sloppy, lambda: [b"[12]", b"x"], "json", (b"-1", b"7"))
+    tally = mutate.run(target, runs=3000, seconds=60, seed=1)
     assert {key.split()[0] for key in tally.findings} == {"ValueError", "Nonsense", "Hang"}
     assert tally.inputs == 3000

@@ -130,7 +130,7 @@ def test_a_lost_host_costs_no_epoch_that_was_kept(
     # Long enough for a host on a busy machine to be heard of: else no group ever stands.
     words = words_of("tgcn", "--epochs", "5", "--lost-after", "10")
     words += meeting_place(one)
-    lost = two.start(warm_python, *words, "--keep", str(tmp_path / "two"), changes={"hangs": 2})
+    lost = two.start(warm_python, *words, "--keep", str(tmp_path / "two"), hangs=2)
     first = one.start(warm_python, *words, "--keep", str(tmp_path / "one"))
     wait_for_epochs(tmp_path / "one", 3, first)
     two.lose()

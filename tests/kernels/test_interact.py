@@ -58,15 +58,6 @@ def test_products_of_rows_and_their_gradients(width):
     assert torch.autograd.gradcheck(lambda x, y: edge_dots(src, dst, x, y, **groups), (a, b))
 
 
-def test_groups_keep_the_order_of_edges():
-    ends = torch.tensor([2, 0, 2, 2, 0])
-    groups = group_edges(ends, 4)
-    assert groups.offsets.tolist() == [0, 2, 2, 5, 5]
-    assert groups.order.tolist() == [1, 4, 0, 2, 3]
-    assert groups.counts.tolist() == [2, 0, 3, 0]
-    assert group_edges(ends[:0], 0).offsets.tolist() == [0]
-
-
 @settings(deadline=None, max_examples=25)
 @given(edges=st.integers(0, 30), nodes=st.integers(1, 12), seed=st.integers(0, 99))
 def test_rows_of_vertices_by_what_they_are(edges, nodes, seed):

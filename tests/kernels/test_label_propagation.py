@@ -144,33 +144,6 @@ def test_the_same_as_the_slow_model(
     assert run.sweeps == len(moved)
 
 
-def test_no_vertices_no_edges_one_vertex():
-    for active_only in (False, True):
-        none = propagate_labels(csr_of([], 0), cap=1, active_only=active_only)
-        assert (none.labels.tolist(), none.sweeps, none.converged) == ([], 0, True)
-        assert none.chunks()[1] == 0
-        one = propagate_labels(csr_of([[0, 0]], 1), cap=1, active_only=active_only)
-        assert (one.labels.tolist(), one.moved, one.converged) == ([0], (0,), True)
-        lonely = propagate_labels(csr_of([[]] * 5, 5), cap=9, active_only=active_only)
-        assert lonely.labels.tolist() == [0, 1, 2, 3, 4]
-    unswept = propagate_labels(csr_of([[1], [0]], 2), cap=2, sweeps=0)
-    assert (unswept.labels.tolist(), unswept.converged) == ([0, 1], False)
-
-
-def test_self_loops_do_not_vote_and_repeated_entries_add_up():
-    # Vertex 0: a heavy self loop, two entries of weight 2 to 1 and one of 3 to 2.
-    csr = csr_of([[0, 1, 1, 2], [], []], 3)
-    weight = torch.tensor([100, 2, 2, 3], dtype=torch.int32)
-    assert propagate_labels(csr, weight, cap=3).labels.tolist() == [1, 1, 2]
-
-
-def test_ties_keep_the_own_label_and_else_take_the_smallest():
-    tie = csr_of([[2, 1], [], []], 3)
-    assert propagate_labels(tie, cap=3).labels.tolist() == [1, 1, 2]
-    start = torch.tensor([2, 1, 2], dtype=torch.int32)
-    assert propagate_labels(tie, cap=3, start=start).labels.tolist() == [2, 1, 2]
-
-
 def test_a_star_fills_one_label_to_the_cap():
     leaves = 20_000
     csr = csr_of([list(range(1, leaves + 1))] + [[0]] * leaves, leaves + 1)

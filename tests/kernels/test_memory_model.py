@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from csr_cases import csr_of, random_csr, snapshot_groups
+from csr_cases import random_csr, snapshot_groups
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_checks import refuses
 
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import SlicedCsr, slice_csr
@@ -62,19 +61,6 @@ def simulate_gespmm_adjacency(csr, weighted: bool) -> LoadCounts:
     return warp.counts
 
 
-def test_rows_and_lanes_by_hand():
-    assert [model.row_transactions(d) for d in (1, 2, 8, 9, 64)] == [1, 1, 1, 2, 8]
-    assert [model.row_requests(d) for d in (1, 32, 33, 64)] == [1, 1, 2, 2]
-    assert [model.row_requests(128, v) for v in (1, 2, 4)] == [4, 2, 1]
-    assert [model.vector_width(d) for d in (2, 32, 33, 48, 66, 96)] == [1, 1, 1, 2, 2, 4]
-    occupied = [(2, 0.0625, 0.25), (6, 0.1875, 0.75), (24, 0.75, 0.75), (48, 0.75, 0.75)]
-    for d, alone, together in occupied:
-        assert model.lane_occupancy(d, coalesce=False) == alone
-        assert model.lane_occupancy(d) == together
-    refuses(model.row_requests, {"d": 4, "vector": 4}, ("vector", 3))
-    refuses(model.lane_occupancy, {"d": 4}, ("d", 0))
-
-
 @given(
     seed=st.integers(0, 999), density=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
     d=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 31, 32, 64]), coalesce=st.booleans(),
@@ -98,18 +84,3 @@ def test_a_partition_is_the_sum_of_its_parts(group, width):
     for rest in parts.exclusive:
         total += model.sliced_loads(slice_csr(rest), width)
     assert model.partition_loads(parts, width) == total
-
-
-def test_work_and_imbalance():
-    """Rows of 0, 64, 1, 1: mean 16.5 with rows; slices 32, 32, 1, 1."""
-    csr = csr_of([[], list(range(64)), [0], [1]], 64)
-    sliced = slice_csr(csr)
-    assert model.row_work(csr).tolist() == [0, 64, 1, 1]
-    assert model.imbalance(model.row_work(csr)) == 64 / 16.5
-    assert model.slice_work(sliced, 32).tolist() == [32, 32, 1, 1]
-    assert model.slice_work(sliced, 16).tolist() == [32, 1]
-    assert model.slice_work(sliced, 2).tolist() == [32]
-    assert model.imbalance(model.slice_work(sliced, 2)) == 1.0
-    empty = slice_csr(csr_of([[], []], 1))
-    assert model.imbalance(model.slice_work(empty, 2)) == 1.0
-    assert model.sliced_loads(empty, 2) == LoadCounts(0, 0)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from csr_cases import csr_of, entries, random_csr, snapshot_groups
+from csr_cases import csr_of, entries, snapshot_groups
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_checks import refuses
+from kernel_checks import refuses, same_csr
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology, trace_edges
-from dgbench.kernels_cuda.slices import csr_words, slice_csr
 from dgbench.runtime.errors import InvalidInputError
 
 
@@ -80,29 +79,16 @@ def test_thirty_two_snapshots_fill_every_bit_of_the_mask():
     assert entries(PartTopology.build(group).over) == [(0, 0)]
 
 
-def test_counts_by_hand():
+def test_words_and_the_collapse_of_whole_slices():
     """Snapshots {01, 02} and {01, 10}: one shared, one left to each, three distinct."""
     group = [csr_of([[1, 2], []], 3), csr_of([[1], [0]], 3)]
-    parts = PartTopology.build(group)
-    assert [part.nnz for part in (parts.over, *parts.exclusive)] == [1, 1, 1]
-    assert parts.overlap_rate() == 1 / 2
-    assert parts.jaccard() == 1 / 3
-    # each part: 1 entry, 1 slice: 2 + 2 + 1 words; plain: 2 + 2 rows + 1
-    assert parts.words() == 3 * 5
-    assert parts.words(with_values=False) == 3 * 4
-    assert parts.words(sliced=False) == 3 * 5
+    parts, union = PartTopology.build(group), UnionTopology.build(group)
+    assert (parts.overlap_rate(), parts.jaccard()) == (1 / 2, 1 / 3)
+    # Each part: 1 entry, 1 slice: 2 + 2 + 1 words; plain: 2 + 2 rows + 1.
+    found = parts.words(), parts.words(with_values=False), parts.words(sliced=False), union.words()
+    assert found == (3 * 5, 3 * 4, 3 * 5, (2 * 3 + 2 * 2 + 1) + 3)
     weighted = [Csr(c.indptr, c.indices, 3, torch.ones(2)) for c in group]
     assert PartTopology.build(weighted).words() == 3 * 5 + 1  # the shared entry has two weights
-    union = UnionTopology.build(group)
-    assert union.words() == (2 * 3 + 2 * 2 + 1) + 3
-
-
-def test_words_and_the_collapse_of_whole_slices():
-    group = [random_csr(seed, 30, 200, 0.4) for seed in (1, 1, 2)]
-    parts = PartTopology.build(group)
-    all_parts = (parts.over, *parts.exclusive)
-    assert parts.words() == sum(slice_csr(part).words() for part in all_parts)
-    assert parts.words(sliced=False) == sum(csr_words(part) for part in all_parts)
     empty = PartTopology.build([csr_of([[], []], 2)] * 3)
     assert (empty.over.nnz, empty.overlap_rate(), empty.jaccard()) == (0, 1.0, 1.0)
     before, after = csr_of([list(range(1, 129))], 200), csr_of([list(range(129))], 200)
@@ -137,16 +123,6 @@ def sequences(draw: st.DrawFn) -> list[Csr]:
     return found
 
 
-def same(one: Csr, other: Csr) -> None:
-    assert torch.equal(one.indptr, other.indptr)
-    assert torch.equal(one.indices, other.indices)
-    assert one.num_cols == other.num_cols
-    assert (one.values is None) == (other.values is None)
-    if one.values is not None and other.values is not None:
-        assert one.values.shape == other.values.shape
-        assert torch.equal(one.values, other.values)
-
-
 @given(
     group=sequences(), granularity=st.sampled_from(["edge", "slice"]),
     cap=st.sampled_from([1, 3, 8, 16, 32, 64]), window=st.integers(1, 12),
@@ -163,7 +139,7 @@ def test_every_group_is_what_a_build_makes(group, granularity, cap, window, thre
         for one, other in zip(
             (split.over, *split.exclusive), (built.over, *built.exclusive), strict=True
         ):
-            same(one, other)
+            same_csr(one, other)
         assert found.shared == built.over.nnz
         assert found.entries == sum(group[t].nnz for t in times)
         weightless = built.words(with_values=False, cap=cap)
@@ -171,17 +147,6 @@ def test_every_group_is_what_a_build_makes(group, granularity, cap, window, thre
         assert weightless == nnz + 2 * found.slices + len(times) + 1
         union = set().union(*(entries(group[t]) for t in times))
         assert found.distinct == len(union)
-
-
-def test_lives_by_hand():
-    """Column 0 stays, column 1 leaves and returns, column 2 is there once."""
-    group = [csr_of([columns], 3) for columns in ([0, 1], [0], [0, 1, 2], [0, 1])]
-    trace = trace_edges(group, 4)
-    assert [lives.tolist() for lives in trace.back] == [[0, 0], [1], [2, 0, 0], [3, 1]]
-    assert [lives.tolist() for lives in trace.ahead] == [[3, 0], [2], [1, 1, 0], [0, 0]]
-    # Held g = 1, 2, 3 snapshots before, or not within the four.
-    assert trace.gaps[:, 1:].tolist() == [[0, 0, 0, 2], [1, 0, 0, 0], [1, 1, 0, 1], [2, 0, 0, 0]]
-    assert trace.nbytes == 2 * 8
 
 
 def test_an_entry_may_live_longer_than_a_byte_counts():

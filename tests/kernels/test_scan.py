@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from kernel_checks import close, on_threads, refuses, same_bits
+from kernel_checks import close, refuses, same_bits
 
 from dgbench.kernels_cuda.scan import (
     CONTINUES,
@@ -109,6 +109,7 @@ def as_good_as_torch(scan, inputs):
 
 @both
 @settings(max_examples=60, deadline=None)
+@example(90, 1500, 6, 24, 0)  # more vertices than a block of a shard, more steps than a block
 @given(
     steps=st.integers(0, 7),
     n=st.one_of(st.integers(0, 14), st.sampled_from([25, 48, 97, 200, 901])),
@@ -116,20 +117,11 @@ def as_good_as_torch(scan, inputs):
     hidden=st.sampled_from([1, 5, 6, 7, 16, 21, 32, 48, 64, 80]), seed=st.integers(0, 2**20),
 )  # fmt: skip
 def test_matches_loop(scan, steps, n, features, hidden, seed):
-    as_good_as_torch(scan, make(scan, steps, n, features, hidden, seed=seed))
-
-
-@both
-def test_long_frame_over_many_vertices(scan):
-    """More vertices than one block per shard, more steps than fit in the usual block."""
-    as_good_as_torch(scan, make(scan, 90, 1500, 6, 24))
-
-
-@both
-@pytest.mark.parametrize(("steps", "n"), [(5, 170), (16, 3000)])
-def test_same_bits_for_any_number_of_threads(scan, steps, n):
-    inputs = make(scan, steps, n, 16, 32)
-    same_bits(on_threads(lambda: [t for kind in run(fused, scan, inputs) for t in kind]))
+    inputs = make(scan, steps, n, features, hidden, seed=seed)
+    as_good_as_torch(scan, inputs)
+    doubles = [t.double() for t in inputs]
+    for ours, right in zip(run(fused, scan, doubles), run(looped, scan, doubles), strict=True):
+        close(ours, right, 1e-11)
 
 
 @both
@@ -153,9 +145,8 @@ def test_strided_x_is_read_in_place(scan):
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_gates_saturate_and_keep_small_digits(sign):
     """Around 88.4 e^x leaves float32; the grid is finer than the rounding of its exponent."""
-    small = torch.tensor([0.0, 1e-30, 1e-8, 3e-4, 0.02, 0.4, 3.0, 9.0, 40.0])
-    large = torch.cat([torch.linspace(80, 95, 3001), torch.tensor([1e3, 1e10, 3e38])])
-    x = sign * torch.cat([small, large])
+    ends = torch.tensor([0.0, 1e-30, 1e-8, 3e-4, 0.02, 0.4, 3.0, 9.0, 40.0, 1e3, 1e10, 3e38])
+    x = sign * torch.cat([ends, torch.linspace(80, 95, 3001)])
     rows = x.view(1, -1, 1)
     for count, expected in (
         (3, lambda v: (1 - torch.sigmoid(v)) * torch.tanh(v)),
@@ -169,16 +160,6 @@ def test_gates_saturate_and_keep_small_digits(sign):
     w_in = torch.tensor([[0.0, 0.0, 1.0]])
     _, h = gru_scan(rows, w_in, torch.zeros(1, 3), torch.zeros(3))
     torch.testing.assert_close(h[:, 0].double(), 0.5 * x.double().tanh(), rtol=3e-7, atol=0)
-
-
-@both
-def test_gradcheck(scan):
-    for steps, n, features, hidden in ((3, 4, 2, 3), (1, 1, 1, 1), (2, 13, 1, 9)):
-        inputs = make(scan, steps, n, features, hidden, dtype=torch.float64)
-        leaves = [t.requires_grad_() for t in inputs]
-        assert torch.autograd.gradcheck(
-            lambda *leaves: fused(scan, leaves), leaves, fast_mode=n > 10
-        )
 
 
 @both
@@ -274,45 +255,10 @@ def test_equals_every_sequence_alone(scan, dtype, bar, steps, n, features, hidde
         close(kind, right, bar)
 
 
-@both
-def test_packed_gradcheck_and_threads(scan):
-    leaves, _ = draw_case(scan, 4, 3, 2, 3, 2, 5, torch.float64)
-    begins = torch.tensor([[-2, 1, -1], [-1, -2, -1], [0, -1, -2], [-1, -1, -2]], dtype=torch.int32)
-    assert torch.autograd.gradcheck(
-        lambda *leaves: tuple(packed(scan, leaves, begins)), [t.requires_grad_() for t in leaves]
-    )
-    leaves, begins = draw_case(scan, 12, 2000, 8, 32, 300, 1)
-    same_bits(on_threads(lambda: [t for kind in run(packed, scan, leaves, begins) for t in kind]))
-
-
-@both
-def test_nothing_crosses_a_seam(scan):
-    """NaN in the first half of every row stays there, in values and in gradients."""
-    x, *weights = make(scan, 8, 40, 5, 20, seed=9)[:4]
-    first = torch.zeros(8, 40, dtype=torch.bool)
-    first[4] = True
-    clean = packed(scan, [x, *weights], first)
-    for value in (float("nan"), 0.5):
-        x = x.detach().clone()
-        x[:4] = value
-        outputs = packed(scan, [x.requires_grad_(), *weights], first)
-        for a, b in zip(outputs, clean, strict=True):
-            assert torch.equal(a[4:], b[4:])
-            assert a[:4].isnan().all() or value == 0.5
-        (grad,) = torch.autograd.grad(outputs[0][4:].sum(), x)
-        assert bool((grad[4:] != 0).any())
-        assert not grad[4:].isnan().any()
-        assert value != 0.5 or not grad[:4].any()
-
-
-def test_no_packed_steps_and_no_rows():
-    for steps, n in ((0, 4), (3, 0)):
-        begins = torch.zeros(steps, n, dtype=torch.int32)
-        h, c = packed_lstm_scan(*make("lstm", steps, n, 2, 3)[:4], begins)
-        assert h.shape == c.shape == (steps, n, 3)
-
-
 def test_packed_mistakes_are_named():
+    for steps, n in ((0, 4), (3, 0)):
+        none = packed_lstm_scan(*make("lstm", steps, n, 2, 3)[:4], torch.zeros(steps, n).int())
+        assert [part.shape for part in none] == [(steps, n, 3)] * 2
     x, w_in, w_hid, bias, h = draw_case("gru", 2, 2, 3, 5, 3, 1)[0]
     begins = torch.tensor([[0, -1], [1, -1]], dtype=torch.int32)
     right = {"x": x, "w_in": w_in, "w_hid": w_hid, "bias": bias, "begins": begins, "h_starts": h}

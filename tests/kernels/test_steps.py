@@ -7,7 +7,7 @@ import torch
 from csr_cases import csr_of
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from kernel_checks import on_threads, refuses, same_bits
+from kernel_checks import refuses
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
@@ -196,29 +196,6 @@ def test_float32_keeps_as_many_digits_as_torch(kind):
         mine = float((found[name].double() - grad).norm()) / size
         theirs = float((torchs[name].double() - grad).norm()) / size
         assert mine < max(5 * theirs, 2e-6), name
-
-
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("nodes", [170, 3000])
-def test_bits_do_not_depend_on_threads_or_repetition(kind, nodes):
-    frame = Frame(3, nodes, 3, 2 / nodes, 1, torch.float32)
-
-    def train():
-        pair = Pair(kind, frame, 16, every=kind != "mpnn_lstm")
-        losses = [pair.step(adam=pair.adam) for _ in range(2)]
-        return [torch.tensor(losses), pair.flat.values, pair.flat.grads]
-
-    same_bits(on_threads(train, (1, 2, 2, 5)))
-
-
-def test_features_may_lie_apart():
-    pair = Pair("tgcn_model", Frame(3, 6, 2, 0.2, 0), 4)
-    wanted, grads = pair.step(), pair.flat.grads.clone()
-    wide = torch.zeros(6, 3, 5, dtype=torch.float64)
-    wide[:, :, :2] = pair.frame.aggregated.transpose(0, 1)
-    pair.frame.aggregated = wide[:, :, :2].transpose(0, 1)
-    assert pair.step() == wanted
-    assert torch.equal(pair.flat.grads, grads)
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -58,15 +58,6 @@ def filled(edges: list[Edge], vertices: int, cuts: list[int], **options: object)
     return store
 
 
-def random_edges(count: int, vertices: int, seed: int = 0) -> list[Edge]:
-    """Edges with a hub, ties in time, repeated pairs and self edges, in time order."""
-    made = torch.Generator().manual_seed(seed)
-    ends = torch.randint(0, vertices, (count, 2), generator=made)
-    ends[torch.rand(count, generator=made) < 0.3, 0] = 1
-    times = torch.randint(0, max(1, count // 3), (count,), generator=made).sort().values
-    return list(zip(*ends.T.tolist(), times.tolist(), strict=True))  # type: ignore[arg-type]
-
-
 edge_lists = st.lists(st.tuples(*[st.integers(0, 6)] * 2, st.integers(0, 9)), max_size=60)
 
 
@@ -90,6 +81,11 @@ def test_records_are_those_of_sorted_lists(edges, cuts, name, size, layout, undi
     assert memory.blocks == int(store.list_lengths().sum())
     assert memory.slots >= memory.records
     assert store.num_events == len(edges)
+    whole = TemporalStore.static(7, *columns(edges), layout=layout, undirected=undirected)
+    assert contents(whole) == expected
+    assert whole.list_lengths().tolist() == [min(1, len(one)) for one in expected]
+    with pytest.raises(UnsupportedError, match="static"):
+        whole.insert(*columns([(0, 1, 99)]))
 
 
 def blocks_of(policy: BlockPolicy, batches: list[int]) -> tuple[int, int]:
@@ -134,18 +130,6 @@ def test_blocks_follow_the_rule_of_the_policy(name, size, batches):
     assert store.list_lengths().tolist() == [memory.blocks, 0]
 
 
-@pytest.mark.parametrize("undirected", [False, True])
-@pytest.mark.parametrize("layout", ["packed", "compact", "wide"])
-def test_static_is_one_full_block_per_vertex(layout, undirected):
-    edges = random_edges(400, 30)[::-1]
-    store = TemporalStore.static(30, *columns(edges), layout=layout, undirected=undirected)
-    assert contents(store) == lists(edges, 30, undirected)
-    assert store.list_lengths().tolist() == [min(1, int(d)) for d in store.degrees()]
-    assert store.memory().slots == store.num_records
-    with pytest.raises(UnsupportedError, match="static"):
-        store.insert(*columns(edges))
-
-
 def test_empty_stores_and_batches():
     nothing = TemporalStore(0)
     assert nothing.degrees().numel() == 0
@@ -161,21 +145,16 @@ def test_empty_stores_and_batches():
     assert store.last_time == 7.0
 
 
-def test_given_edge_ids_and_the_largest_that_a_layout_holds():
-    large = {"packed": 2**32 - 2, "compact": 2**32 - 2, "wide": 2**63 - 1}
-    for layout, eid in large.items():
+def test_largest_ids_and_times_that_a_layout_holds():
+    one = torch.zeros(1, dtype=torch.int64)
+    for layout, eid in {"packed": 2**32 - 2, "compact": 2**32 - 2, "wide": 2**63 - 1}.items():
         store = TemporalStore(2, layout=layout)
-        one = torch.zeros(1, dtype=torch.int64)
         store.insert(one, one + 1, one.double(), torch.tensor([eid]))
         assert records(store, 0) == [(1, eid, 0.0)]
         if layout != "wide":
             with pytest.raises(InvalidInputError, match="eid"):
                 store.insert(one, one, one.double(), torch.tensor([eid + 1]))
-
-
-def test_compact_wants_whole_times_from_its_origin_on():
     store = TemporalStore(1, layout="compact", origin=1_500_000_000)
-    one = torch.zeros(1, dtype=torch.int64)
     for bad in (1_500_000_000.5, 1_499_999_999.0, 1_500_000_000.0 + 2**32):
         with pytest.raises(InvalidInputError):
             store.insert(one, one, torch.tensor([bad], dtype=torch.float64))
@@ -184,27 +163,18 @@ def test_compact_wants_whole_times_from_its_origin_on():
     assert store.neighbours(0)[2].tolist() == [last]
 
 
-def test_a_late_edge_is_refused_with_its_place_and_times_and_nothing_changes():
+def test_a_late_edge_is_refused_and_nothing_changes():
     edges = [(0, 1, 5), (1, 2, 7)]
     store = filled(edges, 4, [])
     with pytest.raises(InvalidInputError, match="t") as caught:
         store.insert(*columns([(2, 1, 9), (0, 3, 4)]))
     assert "late='sort'" in caught.value.hint
     assert contents(store) == lists(edges, 4, False)
-    # older than the newest record of the store, but not of its own vertex
-    store.insert(*columns([(2, 1, 6)]))
+    store.insert(*columns([(2, 1, 6)]))  # older than the newest of the store, not of its vertex
     assert records(store, 2) == [(1, 2, 6.0)]
-    # out of order within the batch
     with pytest.raises(InvalidInputError, match="t"):
         store.insert(*columns([(3, 1, 10), (3, 1, 9)]))
     assert records(store, 3) == []
-
-
-def test_late_edges_go_to_their_place_and_say_how_many_vertices_were_merged():
-    store = filled([(0, 1, 5), (0, 2, 7), (1, 0, 9)], 3, [1, 2], late="sort")
-    made = store.insert(*columns([(0, 1, 6), (2, 0, 1), (0, 2, 7)]))
-    assert (made.records, made.merged) == (3, 1)
-    assert [r[1:] for r in records(store, 0)] == [(0, 5.0), (3, 6.0), (1, 7.0), (5, 7.0)]
 
 
 def test_what_does_not_fit_into_memory_is_refused():
@@ -253,18 +223,13 @@ def test_bad_edges_and_options_are_refused_and_nothing_changes():
 
 edges_of_five = st.lists(st.tuples(*[st.integers(0, 4)] * 2, st.integers(0, 30)), max_size=15)
 some_vertices = st.lists(st.integers(0, 4), max_size=2)
-histories = st.lists(
-    st.one_of(
-        st.tuples(st.just("insert"), edges_of_five),
-        st.tuples(st.just("delete edges"), st.lists(st.integers(0, 60), max_size=8)),
-        st.tuples(st.just("delete vertices"), some_vertices),
-        st.tuples(st.just("revive vertices"), some_vertices),
-        st.tuples(st.just("offload"), st.tuples(st.integers(0, 31), edges_of_five)),
-        st.tuples(st.just("save"), st.none()),
-    ),
-    min_size=2,
-    max_size=10,
-)
+STEPS = {
+    "insert": edges_of_five, "delete edges": st.lists(st.integers(0, 60), max_size=8),
+    "delete vertices": some_vertices, "revive vertices": some_vertices,
+    "offload": st.tuples(st.integers(0, 31), edges_of_five), "save": st.none(),
+}  # fmt: skip
+step = st.one_of(*(st.tuples(st.just(name), value) for name, value in STEPS.items()))
+histories = st.lists(step, min_size=2, max_size=10)
 
 
 @settings(max_examples=150, deadline=None)
@@ -316,34 +281,10 @@ def test_any_history_leaves_what_sorted_arrays_hold(
 
 
 EDGES = [(0, 1, 1), (1, 2, 2), (0, 2, 3), (2, 2, 3), (0, 1, 4), (3, 0, 5), (0, 3, 9), (1, 0, 9)]
-"""
-    0 --1,4--> 1 --2--> 2 (3: self)     0 --3--> 2     0 <--5,9--> 3     1 --9--> 0
-"""
 
 
 def small(**options):
-    store = TemporalStore(5, **{"policy": BlockPolicy("fixed", 2), **options})
-    for edge in EDGES:
-        store.insert(*columns([edge]))
-    return store
-
-
-def eids(store, vertex):
-    return store.neighbours(vertex)[1].tolist()
-
-
-def test_offload_takes_whole_old_blocks_only(tmp_path):
-    store = small()
-    # vertex 0 has blocks with times (1, 3), (4, 9); vertex 1 (2, 9); vertex 2 (3, -); 3 (5, -)
-    gone = store.offload(4.0, tmp_path / "old")
-    assert (gone.vertices, gone.blocks, gone.records) == (2, 2, 3)
-    assert gone.bytes == (tmp_path / "old").stat().st_size
-    assert [eids(store, v) for v in range(5)] == [[4, 6], [1, 7], [], [5], []]
-    assert store.list_lengths().tolist() == [1, 1, 0, 1, 0]
-    assert (store.num_records, store.num_events) == (5, 8)
-    store.insert(*columns([(0, 4, 11), (2, 4, 12)]))
-    store.reload(tmp_path / "old")
-    assert [eids(store, v) for v in range(5)] == [[0, 2, 4, 6, 8], [1, 7], [3, 9], [5], []]
+    return filled(EDGES, 5, [2, 4, 6], **{"policy": BlockPolicy("fixed", 2), **options})
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path):

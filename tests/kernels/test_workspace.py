@@ -33,26 +33,6 @@ def test_a_block_is_used_again_once_it_is_free() -> None:
     assert space.nbytes == 2 * 4 * LARGE[0] * LARGE[1]
 
 
-def test_what_an_autograd_graph_saved_stays() -> None:
-    space = Workspace()
-    a = space.empty(LARGE, LIKE).fill_(2.0)
-    w = torch.ones((), requires_grad=True)
-    y = (a * w).sum()
-    del a
-    space.empty(LARGE, LIKE).fill_(9.0)
-    y.backward()
-    assert float(w.grad) == 2.0 * LARGE[0] * LARGE[1]
-
-
-def test_free_blocks_of_other_sizes_are_given_back() -> None:
-    space = Workspace()
-    space.empty(LARGE, LIKE)
-    kept = space.empty((LARGE[0] + 1, LARGE[1]), LIKE)
-    assert space.nbytes == 4 * kept.numel()
-    space.clear()
-    assert space.nbytes == 0
-
-
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3)), max_size=40))
 def test_no_two_live_results_share_memory(actions) -> None:
     space, alive = Workspace(), {}

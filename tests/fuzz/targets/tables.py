@@ -63,16 +63,9 @@ def table(data: bytes) -> None:
 def check(spec: ReaderSpec, raw, text: bytes) -> None:
     """Check that the table is a stream, and holds the records that a plain parser finds in the
     text."""
-    stream = EventStream.build(
-        *(raw.src, raw.dst, raw.t),
-        num_nodes=raw.num_nodes,
-        num_src=raw.num_src,
-        weight=raw.weight,
-        edge_feat=raw.edge_feat,
-        node_feat=raw.node_feat,
-        label=raw.label,
-        sort=True,
-    )
+    names = ("num_nodes", "num_src", "weight", "edge_feat", "node_feat", "label")
+    columns = {name: getattr(raw, name) for name in names}
+    stream = EventStream.build(raw.src, raw.dst, raw.t, sort=True, **columns)
     sane(len(stream) == raw.src.size, "events were lost")
     if b'"' in text:  # quoting is left to the library
         return
