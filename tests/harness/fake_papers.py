@@ -59,10 +59,6 @@ def _eat(cell, context):
         time.sleep(0.002)
 
 
-def _raise(cell, context):
-    raise ValueError("a mistake of ours")
-
-
 def _lie(cell, context):
     return {"samples": [1.0]}
 
@@ -83,32 +79,8 @@ def _exit(cell, context):
     sys.exit(3)
 
 
-def _wrong(cell, context):
-    raise CheckFailed("loss differs by 0.1, allowed is 1e-4", deviation={"loss": 0.1})
-
-
-def _memory_error(cell, context):
-    raise MemoryError("no more")
-
-
-def _unsupported(cell, context):
-    raise UnsupportedError("pygt cannot train this", hint="choose another model")
-
-
-def _no_package(cell, context):
-    raise MissingPackageError("package 'dgl' is missing", hint="pip install dgl==1.1.3")
-
-
 def _no_import(cell, context):
     import a_package_that_nobody_has  # noqa: F401
-
-
-def _no_data(cell, context):
-    raise MissingDataError("dataset 'x' is not held here")
-
-
-def _no_gpu(cell, context):
-    raise RuntimeError("Found no NVIDIA driver on your system")
 
 
 def _flaky(cell, context):
@@ -116,11 +88,6 @@ def _flaky(cell, context):
     if not flag.exists():
         flag.touch()
         raise ValueError("fails the first time")
-    return _ok(cell, context)
-
-
-def _slow(cell, context):
-    time.sleep(0.3)
     return _ok(cell, context)
 
 
@@ -132,14 +99,6 @@ def _seen(cell, context):
         while time.monotonic() < end:
             torch.ones(10_000).exp().sum()
     return told(samples=[0.01], checks=[PASSED])
-
-
-def _params(cell, context):
-    return told({NUMBER: float(len(cell.params))}, samples=[0.001])
-
-
-def _draw(cell, context):
-    return told({NUMBER: float(torch.rand(1))}, checks=[PASSED])
 
 
 def _launch(cell, context):
@@ -185,7 +144,17 @@ def _untold_twin(cell, context):
     return told(samples=[0.001], checks=[PASSED])
 
 
+RAISED = {
+    "raise": ValueError("a mistake of ours"),
+    "wrong": CheckFailed("loss differs by 0.1, allowed is 1e-4", deviation={"loss": 0.1}),
+    "memory_error": MemoryError("no more"),
+    "unsupported": UnsupportedError("pygt cannot train this", hint="choose another model"),
+    "no_package": MissingPackageError("package 'dgl' is missing", hint="pip install dgl==1.1.3"),
+    "no_data": MissingDataError("dataset 'x' is not held here"),
+    "no_gpu": RuntimeError("Found no NVIDIA driver on your system"),
+}
 BEHAVIOURS = {k[1:]: v for k, v in dict(globals()).items() if k.startswith("_") and k[1] != "_"}
+BEHAVIOURS |= dict.fromkeys(RAISED)
 
 
 class Fake(Experiment):
@@ -204,6 +173,8 @@ class Fake(Experiment):
         how = cell.params["how"]
         if how not in BEHAVIOURS:
             raise unknown_key("behaviour", how, BEHAVIOURS)
+        if how in RAISED:
+            raise RAISED[how]
         return BEHAVIOURS[how](cell, context)
 
 

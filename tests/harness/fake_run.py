@@ -6,13 +6,19 @@ under `results/`.
 
 from __future__ import annotations
 
+import atexit
+import json
 import random
+import shutil
+import tempfile
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
+from itertools import product
 from pathlib import Path
 
-import yaml
 from fake_points import DATASETS, MODELS, TWINS, ablation_points, cell_points, split_points
+from msgspec.structs import replace as replaced
 from passed_checks import PASSED
 
 from dgbench.harness.figures.style import Context
@@ -29,13 +35,17 @@ LIMITS = [
 ]
 
 CONTEXT = Context(
-    machine="2x Xeon (invented)",
-    device="cpu",
-    date="2026-01-02",
-    run="0a1b2c3d",
-    preset="quick",
+    machine="2x Xeon (invented)", device="cpu", date="2026-01-02", run="0a1b2c3d", preset="quick",
     noise=0.035,
-)
+)  # fmt: skip
+
+
+STATED = [
+    ("speedup", "x (end-to-end training time)", 3.5), ("utilisation", "% (nvidia-smi)", 41.2),
+    ("volume", "words", 1200), ("ordering", None, "CSR <= sliced CSR <= COO"),
+    ("speedup", "x", {"low": 1.22, "high": 9.57}),
+]  # fmt: skip
+CLAIMED = "Across all datasets the invented system is claimed to be ahead <b>by this much</b>."
 
 
 def claims_yaml(path: Path) -> Path:
@@ -43,47 +53,30 @@ def claims_yaml(path: Path) -> Path:
     rng = random.Random(11)
     entries = []
     for i in range(24):
-        kind, unit, value = rng.choice(
-            [
-                ("speedup", "x (end-to-end training time)", 3.5),
-                ("utilisation", "% (nvidia-smi)", 41.2),
-                ("volume", "words", 1200),
-                ("ordering", None, "CSR <= sliced CSR <= COO"),
-                ("speedup", "x", {"low": 1.22, "high": 9.57}),
-            ]
-        )
-        entries.append(
-            {
-                "id": f"toy-fig{i}-what-is-claimed",
-                "where": f"Figure {i}",
-                "statement": "Across the datasets and models of the evaluation the invented system "
-                "is claimed to be ahead of the baseline <b>by this much</b>.",
-                "kind": kind,
-                "unit": unit,
-                "value": value,
-                "hardware": "1x Invented GPU 16 GB",
-                "needs": {"gpus": i % 2, "cpu_only_ok": i % 4 == 0},
-                "notes": "Invented & never measured.",
-            }
-        )
-    path.write_text(yaml.safe_dump(entries), encoding="utf-8")
+        kind, unit, value = rng.choice(STATED)
+        entries.append({
+            "id": f"toy-fig{i}-what-is-claimed", "where": f"Figure {i}", "statement": CLAIMED,
+            "kind": kind, "unit": unit, "value": value, "hardware": "1x Invented GPU 16 GB",
+            "needs": {"gpus": i % 2, "cpu_only_ok": i % 4 == 0},
+            "notes": "Invented & never measured.",
+        })  # fmt: skip
+    path.write_text(json.dumps(entries), encoding="utf-8")  # YAML without aliases
     return path
 
 
 def _check(index: int):
     def check(claim, rows):
         usable = [r for r in rows if r.status == "ok"]
-        found = Finding(rows=[r.id for r in usable[:3]])
         style = index % 8
         if style == 0:
             return Finding(reason="needs one CUDA device")
         if style == 7 and index > 20:
             raise ValueError("invented failure")
-        found.model = "invented model" if index % 4 == 3 else ""
-        found.processes = 5
         if index % 4 in (0, 2):
             for row in usable[:3]:
                 note_read(row, "step_time" if index % 4 else "edges")
+        found = Finding(rows=[r.id for r in usable[:3]], processes=5)
+        found.model = "invented model" if index % 4 == 3 else ""
         if isinstance(claim.value, str):
             found.measured, found.holds = claim.value, index % 3 != 1
             return found
@@ -96,24 +89,16 @@ def _check(index: int):
     return check
 
 
-MAIN_RACE = MainRace(
-    verb="trains",
-    comparisons=(
-        RaceComparison(
-            subject="Toy",
-            rival="PyG-Temporal",
-            package="torch-geometric-temporal",
-            rival_without="PyG-Temporal (re-implemented)",
-            systems=("pipad", "pygt"),
-            ratio=paired_systems("pygt", "pipad"),
-        ),
-    ),
-)
+TOY = RaceComparison(
+    subject="Toy", rival="PyG-Temporal", package="torch-geometric-temporal",
+    rival_without="PyG-Temporal (re-implemented)", systems=("pipad", "pygt"),
+    ratio=paired_systems("pygt", "pipad"),
+)  # fmt: skip
 
 
 class Race(Experiment):
     paper = "toy"
-    main_race = MAIN_RACE
+    main_race = MainRace(verb="trains", comparisons=(TOY,))
     name = "fig1"
     title = "Figure 1: end-to-end training"
     question = "How much faster is the invented system?"
@@ -142,22 +127,20 @@ class Race(Experiment):
     @staticmethod
     def _points(rows):
         points = []
-        for model in MODELS[:2]:
-            for dataset in DATASETS:
-                where = {"dataset": dataset, "model": model}
-                point = {"panel": model, "row": dataset, "system": "pipad", "baseline": "pygt"}
-                ratio = paired(rows, {"system": "pygt", **where}, {"system": "pipad", **where})
-                if ratio is None:
-                    bad = next((r for r in rows if r.status != "ok" and r.params["dataset"]
-                                == dataset and r.params["model"] == model), None)  # fmt: skip
-                    why = f"{bad.status}: {bad.reason}" if bad else "skipped: not run"
-                    points.append({**point, "failed": why, "failed_system": "pygt"})
-                    continue
-                points.append(
-                    {**point, "value": ratio.value, "low": ratio.low, "high": ratio.high,
-                     "n": ratio.n, "row_ids": ratio.rows, "twin": ratio.twin, "paper": 4.0,
-                     "deviation": ratio.deviation}
-                )  # fmt: skip
+        for model, dataset in product(MODELS[:2], DATASETS):
+            where = {"dataset": dataset, "model": model}
+            point = {"panel": model, "row": dataset, "system": "pipad", "baseline": "pygt"}
+            ratio = paired(rows, {"system": "pygt", **where}, {"system": "pipad", **where})
+            if ratio is None:
+                bad = [r for r in rows if not r.ok and where.items() <= r.params.items()]
+                why = f"{bad[0].status}: {bad[0].reason}" if bad else "skipped: not run"
+                points.append({**point, "failed": why, "failed_system": "pygt"})
+                continue
+            points.append(
+                {**point, "value": ratio.value, "low": ratio.low, "high": ratio.high,
+                 "n": ratio.n, "row_ids": ratio.rows, "twin": ratio.twin, "paper": 4.0,
+                 "deviation": ratio.deviation}
+            )  # fmt: skip
         return points
 
     def answer(self, rows):
@@ -176,16 +159,13 @@ class Idle(Race):
 def toy_paper(folder: Path) -> Paper:
     """The invented paper; its ledger is written into `folder`."""
     return Paper(
-        name="toy",
-        title="Toy",
-        venue="Nowhere 2026",
+        name="toy", title="Toy", venue="Nowhere 2026", system="pipad",
         about="An invented system that trains <graph> networks on snapshots. It reuses work.",
-        system="pipad",
         ledger=claims_yaml(folder / "toy.claims.yaml"),
         experiments=(Race(), Idle()),
         checks={f"toy-fig{i}-what-is-claimed": _check(i) for i in range(24)},
         readings=("The paper does not say how <b>time</b> was taken.",),
-    )
+    )  # fmt: skip
 
 
 class LightRace(Race):
@@ -205,57 +185,62 @@ def light_paper(folder: Path) -> Paper:
 
 
 def make_run(root: Path, *, preset: str = "quick", scale: float = 1.0, seed: int = 1) -> Path:
-    """A finished run of the toy paper under `root`; `scale` multiplies all times."""
+    """A finished run of the toy paper under `root`, written once a session; `scale` multiplies
+    all times."""
+    whole = _written_run(preset, scale, seed)
+    return Path(shutil.copytree(whole, root / whole.name))
+
+
+@cache
+def _written_runs() -> Path:
+    root = Path(tempfile.mkdtemp(prefix="dgbench-"))
+    atexit.register(shutil.rmtree, root)
+    return root
+
+
+@cache
+def _written_run(preset: str, scale: float, seed: int) -> Path:
     rng = random.Random(seed)
-    store = Store.create(root, {"papers": ["toy"], "preset": preset, "device": "cpu",
-                                "command": "dgbench reproduce toy"})  # fmt: skip
+    info = {"papers": ["toy"], "preset": preset, "device": "cpu", "command": "dgbench run toy"}
+    store = Store.create(_written_runs(), info)
     with store:
-        key = store.add_provenance(
-            {"machine": {"cpu": {"model": "Invented(R) CPU @ 2 GHz", "usable": 2}, "gpus": []}}
-        )
+        cpu = {"model": "Invented(R) CPU @ 2 GHz", "usable": 2}
+        key = store.add_provenance({"machine": {"cpu": cpu, "gpus": []}})
         common = {"run": store.run, "preset": preset, "provenance": key}
         store.append(Row(id="machine-r1", paper="-", experiment="machine", cell_hash="m",
-                         observed=LIMITS, seconds=2.0,
-                         **common))  # fmt: skip
+                         observed=LIMITS, seconds=2.0, **common))  # fmt: skip
         for number, cell in enumerate(Race().cells(preset, "cpu")):
-            params = dict(cell.params)
-            failing = params["system"] == "pygt" and params["dataset"] in ("Flickr", "Youtube")
-            failing = failing and params["model"] == "EvolveGCN"
+            dataset = cell.params["dataset"]
+            slow = cell.params["system"] == "pygt"
+            lost = {"Flickr": ("oom", "21.9 of 24.0 GiB"), "Youtube": ("time", "more than 60 s")}
+            lost = lost if slow and cell.params["model"] == "EvolveGCN" else {}
             for turn in range(1, 6):
-                base = (0.04 if params["system"] == "pygt" else 0.011) * (1 + number / 30)
-                time = base * scale * rng.uniform(0.98, 1.02)
+                time = (0.04 if slow else 0.011) * (1 + number / 30) * scale
+                time *= rng.uniform(0.98, 1.02)
+                name = f"c{number:03d}"
                 row = Row(
-                    id=f"c{number:03d}-r{turn}",
-                    cell_hash=f"c{number:03d}",
-                    paper="toy",
-                    experiment="fig1",
-                    params=params,
-                    group=cell.group,
-                    round=turn,
-                    log=f"logs/c{number:03d}-r{turn}.log",
-                    seconds=1.5,
-                    **common,
-                )
-                if failing:
-                    row.status = "oom" if params["dataset"] == "Flickr" else "time"
-                    row.reason = "21.9 of 24.0 GiB" if row.status == "oom" else "more than 60 s"
+                    id=f"{name}-r{turn}", cell_hash=name, paper="toy", experiment="fig1",
+                    params=dict(cell.params), group=cell.group, round=turn, seconds=1.5,
+                    log=f"logs/{name}-r{turn}.log", **common,
+                )  # fmt: skip
+                if dataset in lost:
+                    row.status, row.reason = lost[dataset]
                 else:
                     row.observed = [
                         observation("step_time", time * 1.005, samples=[time, time * 1.01]),
                         observation("edges", 1000 + number),
                     ]
                     row.deviation, row.checks = {"loss": 2e-7}, [PASSED]
-                    twin = params["dataset"] in TWINS
-                    row.data = {"dataset": params["dataset"], "twin": twin}
+                    row.data = {"dataset": dataset, "twin": dataset in TWINS}
                     row.probes = {"peak_rss_bytes": 1 << 30, "energy_mj": "no NVML here"}
                 store.append(row)
                 if number == 0:
-                    again = Row(**{f: getattr(row, f) for f in Row.__struct_fields__})
-                    again.id, again.cell_hash = f"aa-r{turn}", "aa"
-                    again.params = {**params, "control": "aa"}
                     again_s = time * rng.uniform(0.98, 1.03)
-                    again.observed = [observation("step_time", again_s, samples=[again_s])]
-                    store.append(again)
+                    store.append(replaced(
+                        row, id=f"aa-r{turn}", cell_hash="aa",
+                        params=row.params | {"control": "aa"},
+                        observed=[observation("step_time", again_s, samples=[again_s])],
+                    ))  # fmt: skip
         begin = datetime.fromisoformat(store.info["started"])
         store.update(state="done", ended=(begin + timedelta(seconds=192)).isoformat())
     return store.path

@@ -27,9 +27,7 @@ class Page(HTMLParser):
             self.ids.append(found["id"])
         if tag == "a" and "href" in found:
             self.links.append(found["href"])
-        for key in ("src", "srcset"):
-            if key in found:
-                self.sources.append(found[key])
+        self.sources += [found[key] for key in ("src", "srcset") if key in found]
         if tag == "link":
             self.sources.append(found["href"])
 
@@ -43,17 +41,16 @@ def read_pages(folder: Path) -> dict[str, Page]:
 def broken_links(folder: Path, spare: str = r"\.log$") -> list[str]:
     """Sentences about links and images that lead nowhere, fetched things, and ids used twice.
 
-    Args:
-        folder: the site. spare: targets that match are not looked for.
+    `spare`: targets that match are not looked for.
     """
     pages = read_pages(folder)
     ids = {name: set(page.ids) for name, page in pages.items()}
     wrong = []
     for name, page in pages.items():
         here = folder / name
-        for key, times in Counter(page.ids).items():
-            if times > 1:
-                wrong.append(f"{name}: id '{key}' is used {times} times")
+        wrong += [
+            f"{name}: id '{key}' is used twice" for key, n in Counter(page.ids).items() if n > 1
+        ]
         for target in {*page.links, *page.sources}:
             if target.startswith("data:"):
                 continue
@@ -68,7 +65,6 @@ def broken_links(folder: Path, spare: str = r"\.log$") -> list[str]:
             if not other.is_file():
                 wrong.append(f"{name}: {target} is no file")
             elif anchor and not anchor.startswith("?") and other.suffix == ".html":
-                known = ids[other.relative_to(folder.resolve()).as_posix()]
-                if anchor not in known:
-                    wrong.append(f"{name}: {target} is no place")
+                place = ids[other.relative_to(folder.resolve()).as_posix()]
+                wrong += [f"{name}: {target} is no place"] * (anchor not in place)
     return sorted(wrong)

@@ -66,13 +66,9 @@ def install(folder: Path, name: str, source: str, **groups: str) -> None:
     (info / "entry_points.txt").write_text(text)
 
 
-def install_harmful(folder: Path, *, without: str = "") -> None:
-    """Write all of `HARM` and `BROKEN`, but one of that name."""
-    for name, code in HARM.items():
-        install(folder, name, code + SYSTEM.format(name=name))
-    for name, (code, _) in BROKEN.items():
-        if name == without:
-            continue
+def install_harmful(folder: Path) -> None:
+    """Write all of `HARM` and `BROKEN`."""
+    for name, code in (HARM | {name: code for name, (code, _) in BROKEN.items()}).items():
         install(folder, name, f"{code}\n{SYSTEM.format(name=name)}")
 
 

@@ -63,19 +63,14 @@ class Nodes:
 
     Attributes:
         folder: of the stand-in's state. jobs: of submitit.
-        faults: of each element's attempts in turn; one that has no more runs well. None: the job
-            vanishes before it starts, and nobody knows of it any more.
-        host: name of the node of an element's attempt. order: of elements that wait.
-        inside: called in a job before it runs, such as to emulate another make of node.
-        ran: elements and hosts in the order in which they ran.
+        faults: of each element's attempts in turn; None: the job vanishes before it starts.
+        host: name of the node of an element's attempt. ran: elements and hosts in turn.
     """
 
     folder: Path
     jobs: Path = Path()
     faults: dict[int, list[Fault | None]] = field(default_factory=dict)
     host: Callable[[int, int], str] = lambda element, attempt: f"host{element % 2}"
-    order: Callable[[list[int]], list[int]] = sorted
-    inside: Callable[[int, int], None] = lambda element, attempt: None
     ran: list[tuple[int, str]] = field(default_factory=list)
     fault: Fault = run_on
     attempts: dict[int, int] = field(default_factory=dict)
@@ -86,7 +81,7 @@ class Nodes:
         for path in (self.folder / "jobs").iterdir():
             if path.read_text().strip() in ("PENDING", "REQUEUED"):
                 waiting[int((path.name + "_0").split("_")[1])] = path
-        for element in self.order(list(waiting))[:1]:
+        for element in sorted(waiting)[:1]:
             attempt = self.attempts[element] = self.attempts.get(element, 0) + 1
             left = self.faults.get(element, [])
             self.fault = left.pop(0) if left else run_on
@@ -123,7 +118,6 @@ class Nodes:
         for stream in (1, 2):
             os.dup2(os.open(self.jobs.parent / "job.log", os.O_APPEND | os.O_CREAT | os.O_WRONLY),
                     stream)  # fmt: skip
-        self.inside(element, attempt)
         try:
             process_job(self.jobs)
         except SystemExit as end:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 from passed_checks import PASSED
 
 from dgbench.harness.store import Row
 from dgbench.harness.terminal.answer import RunFacts, answers, paper_answer
-from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio, paired_systems
-from dgbench.lab.quality import quality
-from dgbench.lab.table import observation
+from dgbench.lab.main_race import MainRace, RaceComparison, paired_systems
 
 CHECKS = {"check": True}
 TITLES = {"covid": "England-Covid", "tgcn": "T-GCN model", "mpnn": "MPNN-LSTM"}
@@ -117,21 +113,6 @@ def test_controls_and_single_pairs_decide_nothing():
         assert (one.outcome, bool(one.within_noise), one.fault or "") == expected
 
 
-@pytest.mark.parametrize(("score", "said"), [(0.04, "0.040"), (0.5, "0.100"), (0.6, None)])
-def test_what_a_model_has_learned_is_said_beside_its_speed(score, said):
-    """Below what trains nothing, worse than the reference, or as good."""
-
-    def read(rows, workload):
-        mine, other = (dict.fromkeys(range(5), mean) for mean in (score, 0.6))
-        return quality("mrr", mine, other, {"edgebank": {None: 0.36}})
-
-    judged = replace(RACE, comparisons=(replace(HEADLINE, quality=read), FAIRER))
-    found = answers([paper_of(judged)], raced("covid", 8.0), FACTS)
-    predicts = [sentence for sentence in found if "predicts" in sentence]
-    assert len(predicts) == bool(said)
-    assert all(said in sentence for sentence in predicts)
-
-
 @pytest.mark.parametrize(("system", "culprit"), [("pipad", "PiPAD"), ("pygt", "PyG-Temporal")])
 def test_failed_and_missing_checks_are_no_win(system, culprit):
     rows = [r for r in raced("covid", 8.0) if r.id != check(system, "covid").id]
@@ -159,63 +140,3 @@ def test_what_did_not_run_is_neither_won_nor_lost():
     assert "2 of 3 workloads ran" in text
     assert answers([paper_of(RACE)], [], FACTS) == []
     assert answers([paper_of(RACE, name="other")], rows, FACTS) == []
-
-
-def test_a_smoke_run_has_no_factor():
-    rows = [msgspec.structs.replace(one, preset="smoke") for one in raced("covid", 8.0)]
-    assert not any("8." in text for text in answers([paper_of(RACE)], rows, FACTS))
-
-
-def test_no_side_of_a_race_may_raise():
-    def broken(rows, workload):
-        raise KeyError("epoch")
-
-    race = MainRace(
-        verb="trains", comparisons=(RaceComparison(subject="A", rival="B", ratio=broken),)
-    )
-    (one,) = outcomes(raced("covid", 8.0), race=race).values()
-    assert (one.outcome, one.fault) == ("not counted", "unreadable")
-
-
-def test_real_data_come_first_and_a_released_rival_has_its_version():
-    rows = raced("flickr-twin", 9.0) + raced("covid", 8.0)
-    assert [name[0] for name in outcomes(rows)] == ["England-Covid", "flickr-twin"]
-    assert [one.twin for one in outcomes(rows).values()] == [False, True]
-    paper = paper_of(RACE)
-    assert paper_answer(paper, rows, FACTS).races[0].rival == "PyG-Temporal 0.56.2"
-    assert paper_answer(paper, rows, RunFacts()).races[0].rival == "PyG-Temporal (re-implemented)"
-
-
-def test_a_fairer_baseline_is_said_where_it_ran():
-    systems = ("pygt", "pygt-r", "pipad")
-    rows = raced("covid", 8.0) + raced("pems", 4.0, systems=systems)
-    headline, fairer = paper_answer(paper_of(RACE), rows, FACTS).races
-    assert (headline.fairer, fairer.fairer) == (False, True)
-    assert [one.dataset for one in fairer.workloads] == ["pems"]
-
-
-def test_gains_of_turns_need_a_check_to_count():
-    gain = [observation("speedup", 2.0, low=1.5, high=2.5, setting="tgl")]
-    race = MainRace(
-        verb="trains",
-        dims=("dataset",),
-        comparisons=(RaceComparison(subject="A", rival="B", ratio=observed_ratio(setting="tgl")),),
-    )
-    rows = [row("-", "covid", observed=gain, checks=[PASSED]), row("-", "pems", observed=gain)]
-    found = outcomes(rows, race=race)
-    assert found["covid",].outcome == "faster"
-    assert (found["pems",].outcome, found["pems",].fault) == ("not counted", "not checked")
-    assert paper_answer(paper_of(race), rows, FACTS).one_process
-    assert not paper_answer(paper_of(RACE), raced("covid", 8.0), FACTS).one_process
-
-
-@pytest.mark.parametrize(
-    ("active", "idle"), [(0.3, True), (19.9, True), (20.1, False), ("no such counter", False)]
-)
-def test_an_idle_gpu_is_said(active, idle):
-    rows = raced("covid", 8.0)
-    for one in rows:
-        one.device, one.probes = "cuda", {"gpm_sm_active_percent": active}
-    said = answers([paper_of(RACE)], rows, RunFacts(cpu="2 CPU cores", gpu="NVIDIA H200"))
-    assert "NVIDIA H200" in said[0]
-    assert ("idle" in " ".join(said)) == idle

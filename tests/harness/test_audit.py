@@ -47,13 +47,9 @@ def skipped(name: str) -> dict:
         (0, answer(clean("a"), clean("b"), skipped("c")), "", "partly audited", 2),
         # "No known vulnerabilities found", says pip-audit here, and ends with 0
         (0, answer(skipped("a"), skipped("b")), "No known", "not audited", 0),
-        (0, answer(clean("a"), skipped("b"), skipped("c")), "", "not audited", 1),
-        (0, answer(skipped("dgbench")), "", "not audited", 0),
         (0, answer(), "", "not audited", 0),
         (1, "", "ConnectionError: Max retries exceeded", "not audited", 0),
         (1, "not json", "", "not audited", 0),
-        (0, "[]", "", "not audited", 0),
-        (1, "", "No module named pip_audit", "not audited", 0),
         # one that is found counts, however few were answered
         (1, answer({**clean("a"), "vulns": [FLAW]}, skipped("b"), skipped("c")), "",
          "vulnerable", 1),
@@ -62,10 +58,3 @@ def skipped(name: str) -> dict:
 def test_skipped_is_not_audited(audit, code, out, err, state, audited) -> None:
     outcome = audit.decide(code, out, err)
     assert (outcome.state, outcome.audited) == (state, audited)
-
-
-def test_what_was_looked_at_is_ignored_by_any_of_its_names(audit) -> None:
-    out = answer({**clean("a"), "vulns": [FLAW]}, clean("b"))
-    for name in ("PYSEC-1", "CVE-1"):
-        assert audit.decide(1, out, "", frozenset([name])).state == "clean"
-    assert audit.decide(1, out, "", frozenset(["CVE-2"])).found[0]["fixed"] == ["1.1"]

@@ -15,7 +15,7 @@ from passed_checks import PASSED
 from dgbench.harness.bundle import check_bundle, checking, keep_verified, make_bundle, verify
 from dgbench.harness.bundle.labels import COUNTERS_VERIFIED, LABEL, RERUN, SELF_REPORTED
 from dgbench.harness.bundle.packing import MANIFEST, MEMBERS, pack, sha256
-from dgbench.harness.bundle.scrub import Scrubber, clean_facts
+from dgbench.harness.bundle.scrub import Scrubber
 from dgbench.harness.bundle.verifying import known_rows
 from dgbench.harness.plan import Plan
 from dgbench.harness.plugins import get_paper
@@ -67,19 +67,6 @@ def test_other_words_stay(text):
     assert Scrubber(["alice", "node17"]).text(text) == text
 
 
-def test_folders_versions_and_kernels_are_told_apart():
-    found = Scrubber(folders=["/srv/al"]).text("in '/srv/al' and /srv/alpine/x and /srv/al/A b")
-    assert found == "in '<path>' and <path> and <path> b"
-    facts = {
-        "packages": {"nvidia-cublas": "10.0.0.19"},
-        "machine": {"system": "Linux 6.1.2-alicebuild"},
-        "environment": {"LD_PRELOAD": "/home/alice/x.so"},
-    }
-    assert clean_facts(facts, Scrubber()) == facts | {
-        "machine": {"system": "Linux 6.1.2"}, "environment": {"LD_PRELOAD": "<path>"},
-    }  # fmt: skip
-
-
 def test_names_of_this_machine_are_private(monkeypatch, tmp_path):
     monkeypatch.setenv("USER", "carol")
     monkeypatch.setattr("socket.gethostname", lambda: "gpu-box.lab.example.org")
@@ -100,7 +87,7 @@ def run(tmp_path_factory, warm_starts_of_module):
     plan = Plan.build([get_paper("pipad")], ["table1"], "smoke", "cpu", control="none")
     plan.cells = [c for c in plan.cells if not c.status][:2]
     with Store.create(folder, {"command": "dgbench run --out /home/alice/o x"}, plan) as store:
-        run_plan(plan, store, limits=False)
+        run_plan(plan, store, limits=False, modules=("torch",))
         facts = next(iter(store.provenance().values()))
         key = store.add_provenance(facts | {"environment": {"A": "/home/alice/lib.so"}})
         row = store.written()[0]
@@ -179,11 +166,10 @@ def test_runs_that_cannot_be_shared_make_no_bundle(run, tmp_path):
         make_bundle(run, Scrubber([name]))
     with Store.create(tmp_path, {}) as store:
         store.update(state="running")
-    with pytest.raises(StoreError, match="not finished"):
-        make_bundle(store.path, Scrubber())
-    store.rows_path.write_bytes(b"torn")
-    with pytest.raises(StoreError, match="damaged"):
-        make_bundle(store.path, Scrubber())
+    for damage in (b"", b"torn"):  # not finished, and damaged
+        store.rows_path.write_bytes(damage)
+        with pytest.raises(StoreError):
+            make_bundle(store.path, Scrubber())
 
 
 # --- bundles that nobody should believe -----------------------------------------------------
@@ -215,14 +201,11 @@ BAD = {
         files_of(d) | {"rows.jsonl": files_of(forged(d, seconds=9))["rows.jsonl"]}
     ),
     "cut off": lambda d: d[: len(d) // 2],
-    "other format": lambda d: rebuilt(d, {"format": 2}),
     "newer schema": lambda d: rebuilt(d, {"schema": 99}),
     "unknown key": lambda d: rebuilt(d, {"extra": 1}),
     "path outside": lambda d: archive_of(d, "../rows.jsonl"),
-    "absolute path": lambda d: archive_of(d, "/etc/passwd"),
     "link": lambda d: archive_of(d, "x", mode=stat.S_IFLNK | 0o777),
     "pickle": lambda d: archive_of(d, "x.pkl"),
-    "hidden pickle": lambda d: rebuilt(d, system_json=b"\x80\x04N."),
     "duplicate": lambda d: archive_of(d, "run.json", b"{}"),
     "missing": lambda d: pack({k: v for k, v in files_of(d).items() if k != "system.json"}),
     "label": lambda d: with_info(d, label=RERUN),
@@ -232,9 +215,6 @@ BAD = {
     "row without provenance": lambda d: forged(d, provenance="nothing"),
     "row id": lambda d: forged(d, id="../../x"),
     "other paper": lambda d: forged(d, paper="esdg"),
-    "row twice": lambda d: with_rows(
-        d, [*rows_of(d), rows_of(d)[0]], processes=len(rows_of(d)) + 1
-    ),
     "fewer rows": lambda d: with_rows(d, rows_of(d)[1:]),
 }
 
@@ -248,24 +228,14 @@ def test_a_bad_bundle_is_refused_and_leaves_nothing(name, data, tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "bundle.zip"]
 
 
-@pytest.mark.parametrize("lies", [False, True])
-def test_a_bomb_is_refused_before_it_unpacks(lies, data, tmp_path, monkeypatch):
+def test_a_bomb_that_lies_of_its_size_is_refused_before_it_unpacks(data, tmp_path, monkeypatch):
     monkeypatch.setattr(checking, "MAX_UNPACKED", 1 << 20)
     full = (1 << 20) + 1
     packed = bytearray(pack(files_of(data) | {"rows.jsonl": b"0" * full}))
-    assert len(packed) < 1 << 17
-    while lies and (place := packed.find(full.to_bytes(4, "little"))) >= 0:
+    while (place := packed.find(full.to_bytes(4, "little"))) >= 0:
         packed[place : place + 4] = (100).to_bytes(4, "little")  # of a size that would pass
     with pytest.raises(StoreError):
         checked(tmp_path, bytes(packed))
-
-
-def test_a_link_to_a_bundle_or_a_folder_is_refused(data, tmp_path):
-    (tmp_path / "real.zip").write_bytes(data)
-    (tmp_path / "link.zip").symlink_to(tmp_path / "real.zip")
-    for path in (tmp_path / "link.zip", tmp_path, tmp_path / "none.zip"):
-        with pytest.raises(StoreError):
-            check_bundle(path)
 
 
 # --- verifying ------------------------------------------------------------------------------
@@ -292,11 +262,9 @@ def test_labels_without_a_run(run, data, tmp_path):
     )
     # Other code may count otherwise: it raises no label and refuses nothing.
     other = [dataclasses.replace(one, code=("0.0.1", "", None)) for one in known]
-    assert verify(bundle, other, run=False).label == COUNTERS_VERIFIED
     false = checked(tmp_path, lied(data))
     unsure = verify(false, other, run=False)
-    assert (unsure.label, unsure.differ) == (SELF_REPORTED, [])
-    assert len(unsure.unclear) == found.counters
+    assert (unsure.label, unsure.differ, len(unsure.unclear)) == (SELF_REPORTED, [], found.counters)
     bad = verify(false, known, run=False)
     assert (bad.label, bool(bad.differ)) == (SELF_REPORTED, True)
     with pytest.raises(StoreError):
@@ -326,7 +294,5 @@ def test_a_kept_run_has_its_label_and_an_id_of_its_own(run, data, tmp_path):
     assert others.machine_slug != own.machine_slug
     assert [exact(r) for r in others.everything] == [exact(r) for r in own.everything]
     assert known_rows([kept]) == []  # runs of others vouch for nobody
-    with pytest.raises(InvalidInputError, match="run of others"):
+    with pytest.raises(InvalidInputError):
         make_bundle(kept, Scrubber())
-    with pytest.raises(StoreError, match="there already"):
-        keep_verified(bundle, found, tmp_path / "others")

@@ -33,22 +33,9 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def paper(path: Path, checks) -> Paper:
     return Paper(
-        name="toy",
-        title="Toy",
-        venue="Nowhere 2000",
-        about="A toy.",
-        system="toy",
-        ledger=path,
-        experiments=(),
-        checks=checks,
-    )
-
-
-def test_a_ledger_keeps_its_order(tmp_path):
-    text = "".join(CLAIM.format(n=n, value=2) for n in (3, 1, 2))
-    claims = load_ledger(write(tmp_path, text))
-    assert [claim.id for claim in claims] == ["toy-3", "toy-1", "toy-2"]
-    assert claims[0].notes == ""
+        name="toy", title="Toy", venue="Nowhere 2000", about="A toy.", system="toy", ledger=path,
+        experiments=(), checks=checks,
+    )  # fmt: skip
 
 
 def test_every_id_has_one_verdict_whatever_its_check_does(tmp_path):
@@ -122,17 +109,10 @@ def test_a_finding_rests_on_rows_that_it_was_given(tmp_path):
     [
         ("  tolerance: 0.1\n  tolerance: 0.9", "'tolerance' stands twice"),  # the last one won
         ("  value: .nan", "value holds nan"),  # compares with nothing, so never agreed
-        ("  value: {low: 1, high: .inf}", "value holds inf"),
-        ("  value: 2001-01-01", "value holds date"),
-        ("  value: [!!binary aGk=]", "value holds bytes"),
         ("  needs: {gpus: one}", "needs: Expected `int"),  # the report fell over it later
-        ("  needs: {gpus: -1}", "needs: Expected `int` >= 0"),
-        ("  needs: {cpu_only_ok: 'no'}", "needs: Expected `bool`"),
         ("  statement: ' '", "'statement' is empty"),
         ("  id: ''", "'id' is empty"),
         ("  hardware: !!timestamp x", "form"),
-        ("  where: *x", "aliases"),
-        ("  where: [[[[[[", "line 10"),
     ],
 )
 def test_a_claim_that_would_mean_something_else_is_refused(tmp_path, line, words):

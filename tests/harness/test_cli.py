@@ -6,15 +6,10 @@ import json
 from types import SimpleNamespace
 
 import fake_run
-import pandas as pd
 import pytest
-from msgspec.structs import replace
 
 from dgbench.harness.cli import main
 from dgbench.harness.cli.choosing import keep_named
-from dgbench.harness.compare import compare_runs
-from dgbench.harness.store import Store
-from dgbench.harness.terminal.comparison import comparison_text
 from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base import registry
 
@@ -60,19 +55,14 @@ def toy(tmp_path, monkeypatch):
     [
         (("claims", "toi"), "did you mean: toy?"),
         (("run", "toy/fgi1"), "toy/fig1"),
-        (("run", "toy"), "dgbench reproduce toy"),
         (("run", "--resume", "last", "--group", "a"), "leave out --group"),
         (("run", "toy/fig1", "--threads", "0"), "--threads is 0, allowed: 1 to "),
         (("run", "toy/fig1", "--threads", "1", "--cluster", "c.toml"), "leave one of both out"),
         (("reproduce", "bad"), "nowhere"),
         (("reproduce", "toy", "--preset", "quik"), "quick"),
-        (("reproduce", "toy", "--device", "gpu"), "allowed: auto, cpu, cuda"),
-        (("reproduce", "toy", "--retry", "failed"), "--resume last"),
         (("reproduce", "toy", "--resume", "nothing"), "run 'nothing' is not known"),
         (("reproduce", "toy", "--resume", ""), "--resume is '', allowed: a run"),
         (("list", "SYSTEMS"), "did you mean: systems?"),
-        (("compare", "machine:nvidia", "last"), "machine 'nvidia'"),
-        (("report", "none-such"), "is not known"),
         (("claims", "toy", "--run", "none-such"), "is not known"),
     ],
 )
@@ -95,38 +85,6 @@ def test_list_reports_a_broken_plugin_and_goes_on(toy, capsys):
     assert {e["id"] for e in plain["experiments"]} == {"toy/fig1", "toy/table9"}
     assert call("list", "papers", "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["name"] == "toy"
-
-
-@pytest.mark.parametrize("paper", [(), ("--paper", "toy")])
-def test_exported_claims_have_the_verdicts_of_the_run(toy, tmp_path, capsys, paper):
-    with Store.open(toy, writable=True) as store:
-        limits = replace(store.written()[0], id="limits", paper="-", experiment="machine")
-        store.append(limits)
-    assert call("claims", "toy", "--json") == 0
-    expected = {claim["id"]: claim["verdict"] for claim in json.loads(capsys.readouterr().out)}
-    assert call("export", str(tmp_path / "c.csv"), "--what", "claims", *paper) == 0
-    table = pd.read_csv(tmp_path / "c.csv")
-    assert dict(zip(table["id"], table["verdict"], strict=True)) == expected
-
-
-def test_compare_sees_counters_and_new_failures(tmp_path):
-    a = Store.open(fake_run.make_run(tmp_path))
-    b = Store.open(fake_run.make_run(tmp_path, seed=2))
-    changed = next(r for r in b.rows() if r.cell_hash == "c003")
-    for row in b.rows():
-        if row.cell_hash == changed.cell_hash:
-            row.observed = [
-                replace(one, value=one.value + 5) if one.metric == "edges" else one
-                for one in row.observed
-            ]
-        if row.cell_hash == "c004":
-            row.status = "crash"
-            row.drop_numbers()
-    found = compare_runs(a, b)
-    assert found.exit_code == 1
-    assert "1 counter that grew" in found.why
-    assert "1 cell that fails now" in found.why
-    assert "edges 1003 -> 1008" in comparison_text(found)
 
 
 def test_groups_are_chosen_by_name_and_stay_whole():

@@ -47,13 +47,3 @@ def test_what_is_stated_goes_before_an_enclosing_tree(
     monkeypatch.setenv("DGBENCH_COMMIT", stated)
     found = code_version()
     assert found["commit"] == (commit_of(tree) if expected == "tree" else expected)
-
-
-def test_files_that_git_does_not_track_change_a_tree(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MODULE, "__file__", str(tree / "own" / "provenance.py"))
-    (tree / ".gitignore").write_text("installed\n.gitignore\n")
-    assert code_version()["dirty"] is False
-    (tree / "own" / "new.py").write_text("")
-    assert code_version()["dirty"] is True

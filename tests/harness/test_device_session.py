@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from fake_papers import cell, make_paper
 
-from dgbench.harness.device_session import CommandUnit, DeviceSession, ExperimentUnit
+from dgbench.harness.device_session import CommandUnit, DeviceSession
 from dgbench.harness.device_session.session import restore
-from dgbench.harness.device_session.units import ordered
 from dgbench.harness.plan import Plan
 from dgbench.harness.store import Row, Store
 from dgbench.runtime.errors import InvalidInputError
@@ -123,26 +122,6 @@ def measured(folder: Path) -> Counter:
     return found
 
 
-def test_what_answers_most_per_second_comes_first_after_checks_and_preparations() -> None:
-    long = ExperimentUnit(
-        paper="p", experiment="long", groups=("a", "b"), processes=(5, 5),
-        group_seconds=(50.0, 50.0), claims=("1", "2", "3"),
-    )  # fmt: skip
-    short = ExperimentUnit(
-        paper="p", experiment="short", groups=("a",), processes=(1,), group_seconds=(10.0,),
-        claims=("1",),
-    )  # fmt: skip
-    commands = [
-        command("late", answers=0),
-        command("ready", stage="prepare"),
-        command("right", stage="check"),
-        command("many", seconds=10, answers=9),
-    ]
-    names = [unit.id for unit in ordered(commands, [long, short])]
-    assert names == ["command/right", "command/ready", "command/many", "p/short", "p/long",
-                     "command/late"]  # fmt: skip
-
-
 def test_a_session_cut_at_any_point_loses_nothing_and_measures_nothing_twice(
     paper, tmp_path
 ) -> None:
@@ -164,29 +143,9 @@ def test_a_session_cut_at_any_point_loses_nothing_and_measures_nothing_twice(
         assert sum(before.values()) == (cut_at + 1) // 2
 
 
-def test_a_command_that_fails_is_not_tried_again_and_one_that_was_cut_is(paper, tmp_path) -> None:
-    statuses = {"bad": [1], "slow": [124, 0]}
-    device = EmulatedDevice(tmp_path / "s")
-
-    def run_command(unit: CommandUnit, seconds: float) -> int:
-        device.now += 5
-        return statuses[unit.name].pop(0)
-
-    commands = [command("bad"), command("slow")]
-    for _ in range(2):
-        session = rehearsal(tmp_path / "s", paper, commands, device)
-        session.run_command = run_command
-        session.run(1000)
-    assert statuses == {"bad": [], "slow": []}
-    states = {name.partition("/")[2]: c for name, c in session.state.commands.items()}
-    assert (states["bad"].state, states["slow"].state) == ("failed", "done")
-    assert states["slow"].attempts == 2
-
-
-@pytest.mark.parametrize("name", ["../out", "/etc/x"])
-def test_a_parcel_writes_nowhere_else(name, tmp_path) -> None:
+def test_a_parcel_writes_nowhere_else(tmp_path) -> None:
     with tarfile.open(tmp_path / "p.tar.gz", "w:gz") as tar:
-        entry = tarfile.TarInfo(name)
+        entry = tarfile.TarInfo("../out")
         entry.size = 1
         tar.addfile(entry, io.BytesIO(b"x"))
     with pytest.raises(InvalidInputError):

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from dgbench.harness import doctor as doctor_module
 from dgbench.harness.cli import app
-from dgbench.harness.doctor import DoctorCheck, diagnose, healthy
+from dgbench.harness.doctor import DoctorCheck, diagnose
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +24,8 @@ def test_everything_is_looked_at_once():
     checks = diagnose()
     names = [c.name for c in checks]
     assert len(set(names)) == len(names)
-    wanted = "python|torch|operators _cpu|operators _cuda|g++|nvcc|dgl|DGBENCH_DATA|datasets|cache"
-    for name in [*wanted.split("|"), "results", "memory", "cpu", "load"]:
-        assert name in names
+    wanted = "python|torch|operators _cpu|g++|nvcc|datasets|cache|results|memory|cpu|load"
+    assert set(wanted.split("|")) <= set(names)
     assert named(checks, "torch").state == "ok"
     assert torch.__version__ in named(checks, "torch").found
     for check in checks:
@@ -35,26 +34,9 @@ def test_everything_is_looked_at_once():
             assert check.hint, check
 
 
-def test_a_look_that_fails_is_a_check(monkeypatch):
-    def _memory():
-        raise ZeroDivisionError("odd machine")
-
-    monkeypatch.setattr(doctor_module, "_memory", _memory)
-    check = named(diagnose(), "memory")
-    assert (check.state, "odd machine" in check.found) == ("warn", True)
-
-
-def test_only_what_is_needed_makes_it_unhealthy():
-    assert healthy([DoctorCheck("gpu", "missing", "none", "x"), DoctorCheck("torch", "ok", "2.13")])
-    assert not healthy([DoctorCheck("torch", "missing", "none", "x")])
-
-
 def test_a_missing_need_is_exit_code_one(monkeypatch):
-    monkeypatch.setattr(
-        doctor_module,
-        "diagnose",
-        lambda: [DoctorCheck("torch", "missing", "none", "pip install torch")],
-    )
+    missing = DoctorCheck("torch", "missing", "none", "pip install torch")
+    monkeypatch.setattr(doctor_module, "diagnose", lambda: [missing])
     shown = CliRunner().invoke(app, ["doctor"])
     assert shown.exit_code == 1
     assert "pip install torch" in shown.output

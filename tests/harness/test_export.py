@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from dgbench.harness.export import CLAIMS, claims_table, observations_table, write_table
-from dgbench.harness.store import Row, Store
+from dgbench.harness.store import Store
 from dgbench.lab.metrics import UNITS
-from dgbench.lab.table import observation
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +47,3 @@ def test_claims_keep_their_order_and_verdicts(run, tmp_path, ending):
     assert list(read.columns) == list(CLAIMS)
     assert read["id"].tolist() == table["id"].tolist()
     assert read["verdict"].tolist() == table["verdict"].tolist()
-
-
-def test_whole_numbers_beyond_64_bits_are_kept_as_words(tmp_path):
-    table = observations_table(
-        [Row(id=name, observed=[observation("edges", n)]) for name, n in (("a", 2**70), ("b", 1))]
-    )
-    for name in ("rows.csv", "rows.parquet", "rows.tex"):
-        write_table(table, tmp_path / name)
-    assert str(2**70) in (tmp_path / "rows.csv").read_text()
-    assert str(2**70) in pd.read_parquet(tmp_path / "rows.parquet")["value"].tolist()

@@ -13,7 +13,9 @@ from dgbench.lab.metrics import metric
 from dgbench.systems.base import get_paper
 
 KEPT = Path(__file__).parents[2] / "results" / "reference"
-RUNS = sorted(p.parent for p in KEPT.glob("*/*/run.json") if p.parent.name != "operators")
+RUNS = [*{p.parent.name: p.parent for p in sorted(KEPT.glob("*/*/run.json"), reverse=True)
+          if p.parent.name != "operators"}.values()]  # fmt: skip
+"""A run of each paper."""
 
 SPLITS = ("time_split",)
 """Kinds of figures that are made of instrumented processes, and say so."""

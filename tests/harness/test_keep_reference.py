@@ -6,7 +6,6 @@ import dataclasses
 import gzip
 import importlib.util
 from pathlib import Path
-from types import SimpleNamespace
 
 import fake_run
 import msgspec
@@ -15,8 +14,7 @@ import pytest
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import reuse
 from dgbench.harness.report.run import load_run
-from dgbench.harness.store import Row, Store
-from dgbench.runtime.errors import unknown_key
+from dgbench.harness.store import Store
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "keep_reference.py"
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="no checkout: scripts do not travel")
@@ -27,7 +25,7 @@ def sketched(kind, name, title, points, folder, *rest, **more):
     folder.mkdir(parents=True, exist_ok=True)
     files = [f"{name}{end}" for end in (".csv", "-full.png", "-full.svg", "-half.svg", "-half.png")]
     for file in files:
-        (folder / file).write_text(f"<svg>{title}: {len(points)} points")
+        (folder / file).write_text(f"{len(points)} points")
     return DrawnFigure(name, kind, title, "A sentence.", "", points, files)
 
 
@@ -50,38 +48,25 @@ def world(tmp_path_factory, script):
         key = store.add_provenance({"machine": {"system": "Linux 6.1.2-fc-x9", "cpu": {}},
                                     "environment": {"DATA": "/srv/data/here"}})  # fmt: skip
         store.add_provenance({"machine": {"system": "unused"}})
+        more = {"paper": "twin", "provenance": key, "reason": "no /srv/data/x.csv, 3.5/4 GiB"}
         for row in store.rows()[1:40]:
-            more = {
-                "paper": "twin",
-                "provenance": key,
-                "id": f"t{row.id}",
-                "cell_hash": f"t{row.cell_hash}",
-                "reason": "no /srv/data/x.csv, 3.5/4 GiB",
-            }
-            plain = msgspec.to_builtins(row) | more
-            store.append(msgspec.convert(plain, Row))
+            names = {"id": f"t{row.id}", "cell_hash": f"t{row.cell_hash}"}
+            store.append(msgspec.structs.replace(row, **names, **more))
         store.update(command="dgbench reproduce toy twin --out /srv/out --preset quick")
         store.write_plan(
             {"cells": [{"hash": str(n), "cell": {"paper": "twin"}} for n in range(30)]}
         )
-    patch = pytest.MonkeyPatch()
-    patch.setattr(reuse, "draw_points", sketched)
-
-    def get_paper(name):
-        if name not in papers:
-            raise unknown_key("paper", name, papers)
-        return papers[name]
-
-    patch.setattr(script, "get_paper", get_paper)
-    kept = script.keep(run, "some-machine", folder / "reference")
-    yield SimpleNamespace(folder=folder, run=run, kept=kept, patch=patch, papers=papers)
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reuse, "draw_points", sketched)
+        patch.setattr(script, "get_paper", papers.__getitem__)
+        return run, script.keep(run, "some-machine", folder / "reference")
 
 
 def test_each_paper_has_its_rows_and_the_machine_s(world):
-    assert [p.name for p in world.kept] == ["toy", "twin"]
-    rows = Store.open(world.run).rows()
-    for folder in world.kept:
+    whole, kept = world
+    assert [p.name for p in kept] == ["toy", "twin"]
+    rows = Store.open(whole).rows()
+    for folder in kept:
         store = Store.open(folder)
         assert {r.paper for r in store.rows()} == {folder.name, "-"}
         assert len(store.rows()) == sum(r.paper in (folder.name, "-") for r in rows)
@@ -92,19 +77,20 @@ def test_each_paper_has_its_rows_and_the_machine_s(world):
         assert run.noise is not None
         used = {r.provenance for r in store.rows()}
         assert set(store.provenance()) == used
-    partial = load_run(world.kept[1])
+    partial = load_run(kept[1])
     assert (partial.planned, partial.partial) == (30, True)
 
 
 def test_nothing_says_where_it_was_measured(world):
-    for folder in world.kept:
+    _, kept = world
+    for folder in kept:
         rows = gzip.decompress((folder / "rows.jsonl.gz").read_bytes()).decode()
         texts = [rows] + [(folder / n).read_text() for n in ("run.json", "provenance.json")]
         assert "/srv" not in " ".join(texts)
         assert "-fc-" not in " ".join(texts)
-    rows = Store.open(world.kept[1]).rows()
+    rows = Store.open(kept[1]).rows()
     assert any(r.reason == "no <path>, 3.5/4 GiB" for r in rows)
-    command = Store.open(world.kept[0]).info["command"]
+    command = Store.open(kept[0]).info["command"]
     assert command == "dgbench reproduce toy twin --preset quick"
-    facts = Store.open(world.kept[1]).provenance()
+    facts = Store.open(kept[1]).provenance()
     assert "Linux 6.1.2" in {f["machine"].get("system") for f in facts.values()}

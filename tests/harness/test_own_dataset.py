@@ -10,7 +10,6 @@ from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.plan import Plan, own_data
 from dgbench.harness.store import Row
 from dgbench.lab.compare import OWN_DATA
-from dgbench.lab.table import observation
 from dgbench.runtime.errors import DataError, MissingDataError, UnsupportedError
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.registry import get_paper
@@ -94,24 +93,6 @@ def test_no_claim_is_decided_by_rows_on_a_dataset_of_the_users(paper):
     assert {v.verdict for v in found.verdicts} <= {"not run here", "by definition"}
     assert all("'my'" in v.reason for v in found.verdicts if v.glyph != "=")
     assert not found.warnings
-
-
-def test_own_rows_change_no_verdict_of_others():
-    plugin = PAPERS["pipad"]
-
-    def rows(mark):
-        return [
-            Row(id=f"{s}{r}{mark}", paper="pipad", experiment="fig10", round=r, group=f"g{mark}",
-                params={"dataset": "hepth", "model": "tgcn_model", "system": s, **mark},
-                observed=[observation("end_to_end_time", seconds),
-                          observation("step_time", seconds, samples=[seconds])])
-            for s, seconds in (("pygt", 2.0), ("pygt-g", 2.0), ("pipad", 1.0)) for r in (1, 2, 3)
-        ]  # fmt: skip
-
-    alone = evaluate(plugin, rows({}))
-    both = evaluate(plugin, [*rows({}), *rows({OWN_DATA: "0"})])
-    assert [v.verdict for v in both.verdicts] == [v.verdict for v in alone.verdicts]
-    assert [v.rows for v in both.verdicts] == [v.rows for v in alone.verdicts]
 
 
 def test_a_plan_keeps_the_dataset_and_refuses_a_changed_file(table, monkeypatch):

@@ -2,22 +2,12 @@
 
 import os
 
-import pytest
-
 from dgbench.harness.report.parallel import side_by_side
 
 
 def test_results_keep_their_order():
     assert side_by_side(lambda x: x * x, list(range(20))) == [x * x for x in range(20)]
     assert side_by_side(lambda x: x, []) == []
-
-
-def test_what_work_raises_is_raised():
-    def work(x):
-        raise ValueError(f"no {x}")
-
-    with pytest.raises(ValueError, match="no"):
-        side_by_side(work, [1, 2])
 
 
 def test_a_lost_process_costs_nothing(caplog):

@@ -17,10 +17,9 @@ from plugin_folder import BROKEN, HARM, SYSTEM, install, install_harmful, instal
 from dgbench.harness import plugins
 from dgbench.harness.claims import evaluate
 from dgbench.harness.plan import Plan
-from dgbench.harness.plugins import process
 from dgbench.harness.runner import ForkServer, Listener, run_plan
 from dgbench.harness.store import Row, Store
-from dgbench.runtime.errors import DgbenchError, InvalidInputError
+from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base import registry
 
 
@@ -89,16 +88,6 @@ def test_a_plugin_that_cannot_be_described_says_why(folder, name):
     assert reason in found.reason
     assert "\n" not in found.reason
     assert f"plug_{name}" in found.origin
-
-
-def test_a_plugin_that_sleeps_is_given_up(folder, monkeypatch):
-    monkeypatch.setenv("DGBENCH_PLUGIN_SECONDS", "0.5")
-    install(folder, "sleeps", f"{BROKEN['sleeps'][0]}\n{SYSTEM.format(name='sleeps')}")
-    found = plugins.find_system("sleeps")
-    assert found.reason == "it took longer than 0.5 s to give its system description"
-    monkeypatch.setenv("DGBENCH_PLUGIN_SECONDS", "soon")
-    with pytest.raises(InvalidInputError):
-        process.import_seconds()
 
 
 def test_a_name_of_ours_cannot_be_taken(folder):
@@ -200,7 +189,5 @@ def test_cells_import_the_plugin_that_they_name_and_no_other(tmp_path, monkeypat
     assert "its counter 'edges' is -1" in rows["negative"].reason
     assert rows["negative"].counters == {}
     assert [rows[how].status for how in used] == ["crash"] * 4 + ["ok"] * 2
-    assert "not today" in rows["raises"].reason
-    assert "I am done" in rows["exits"].reason
-    assert "exit code 7" in rows["leaves"].reason
-    assert "SIGSEGV" in rows["aborts"].reason
+    reasons = {"raises": "not today", "exits": "I am done", "leaves": "code 7", "aborts": "SIGSEGV"}
+    assert all(words in rows[how].reason for how, words in reasons.items())

@@ -5,7 +5,7 @@ from fake_papers import make_paper
 
 from dgbench.datasets.first_use import DatasetSource
 from dgbench.harness.plan import Plan
-from dgbench.harness.plan.sources import set_sources, settled
+from dgbench.harness.plan.sources import set_sources
 from dgbench.systems.base import Cell
 
 SOURCES = [
@@ -46,17 +46,3 @@ def test_cells_without_data_never_start():
     assert [cell.status for cell in plan.cells] == ["skipped", "skipped", ""]
     assert plan.cells[0].reason == "the real data of 'pems08' is not here: a.example: cut"
     assert [step.index for step in plan.steps] == [2]
-
-
-def test_a_plan_is_built_again_only_where_files_came():
-    built = []
-
-    def build():
-        built.append(1)
-        return plan_of({"dataset": "flickr"})
-
-    settled(build, lambda names: [DatasetSource(name=n, source="twin") for n in names])
-    assert len(built) == 1
-    plan = settled(build, lambda names: [DatasetSource(name=n, source="fetched") for n in names])
-    assert len(built) == 3
-    assert plan.cells[0].data == "real"

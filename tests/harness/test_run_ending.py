@@ -18,8 +18,7 @@ from dgbench.harness.cli.resuming import run_to_resume
 from dgbench.harness.runner.summary import RunSummary
 from dgbench.harness.signals import raise_pending, signals_unwind
 from dgbench.harness.store import Row, Store
-from dgbench.harness.terminal.left_out import wrong_text
-from dgbench.runtime.errors import InvalidInputError, SignalExit, StoreError
+from dgbench.runtime.errors import InvalidInputError, SignalExit
 
 PATIENCE_S = 120.0
 """Most seconds of an end on a machine that is busy; what it does not wait for takes 600 s."""
@@ -56,23 +55,17 @@ def test_failed_cells_end_with_1_unless_a_claim_that_holds_rests_on_them(status,
     assert exit_code(summary, other) == int(status not in ("ok", "skipped", "no-gpu"))
 
 
-def test_the_exit_code_says_how_a_run_was_stopped():
-    summary = RunSummary(run="r", path=Path(), cells_ok=1)
-    assert exit_code(summary, []) == 0
-    summary.cells_ok = 0
-    assert exit_code(summary, []) == 1
-    summary.trouble = "the disk is full"
-    assert exit_code(summary, []) == 1
-    summary.interrupted, summary.signal = True, signal.SIGTERM
-    assert exit_code(summary, []) == 143
-    summary.signal = signal.SIGINT
-    assert exit_code(summary, [_row("a", "check")]) == 130
-
-
-def test_wrong_results_are_counted_by_cell():
-    rows = [_row("a", "check"), _row("a", "check"), _row("b", "oom")]
-    assert wrong_text(rows, [], 80).startswith("WRONG RESULT: p")
-    assert wrong_text(rows[2:], [], 80) == ""
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({}, 0),
+        ({"cells_ok": 0}, 1),
+        ({"trouble": "the disk is full"}, 1),
+        ({"interrupted": True, "signal": signal.SIGTERM}, 143),
+    ],
+)
+def test_the_exit_code_says_how_a_run_was_stopped(fields, code):
+    assert exit_code(RunSummary(**{"run": "r", "path": Path(), "cells_ok": 1} | fields), []) == code
 
 
 @pytest.fixture
@@ -105,15 +98,6 @@ def test_last_is_the_last_run_of_what_is_asked_for(runs, tmp_path):
             last(papers, *experiments)
 
 
-def test_a_run_of_something_else_is_not_resumed_by_its_name(runs, tmp_path):
-    assert run_to_resume(runs[1].name, tmp_path, [], []) == runs[1]
-    assert run_to_resume(runs[1].name, tmp_path, ["esdg"], []) == runs[1]
-    with pytest.raises(InvalidInputError):
-        run_to_resume(runs[1].name, tmp_path, [], ["pipad/fig10"])
-    with pytest.raises(StoreError):
-        run_to_resume("last", tmp_path / "none", [], [])
-
-
 @pytest.fixture
 def place(tmp_path):
     """An environment with the paper `tiny`, and where its runs are kept."""
@@ -121,36 +105,25 @@ def place(tmp_path):
     folder.mkdir()
     install_paper(folder)
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-    return folder, os.environ | {
-        "PYTHONPATH": path, "DGBENCH_RESULTS": str(tmp_path / "runs"), "TINY_CELLS": "count",
-    }  # fmt: skip
+    return os.environ | {"PYTHONPATH": path, "DGBENCH_RESULTS": str(tmp_path / "runs")}
 
 
-def _start(env, *words, python):
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*python, "-m", "dgbench", *words], env=env, text=True, **pipes)
-
-
-def _stop(process, number):
-    """Ask it to end, and wait until it has."""
-    process.send_signal(number)
-    process.wait(timeout=PATIENCE_S)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_run_at_once_and_keeps_its_rows(place, tmp_path, number, warm_python):
-    _, env = place
-    env["TINY_CELLS"] = "count sleep clean"  # 600 s, and one that would follow
-    process = _start(env, "run", "tiny/work", "--preset", "smoke", python=warm_python)
+def test_a_signal_ends_a_run_at_once_and_keeps_its_rows(place, tmp_path, warm_python):
+    env = place | {"TINY_CELLS": "count sleep clean"}  # 600 s, and one that would follow
+    process = subprocess.Popen(
+        [*warm_python, "-m", "dgbench", "run", "tiny/work", "--preset", "smoke"], env=env,
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
         files = tmp_path.glob("runs/*/rows.jsonl")
         if any('"paper":"tiny"' in file.read_text() for file in files):
             break
         time.sleep(0.02)
-    _stop(process, number)
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=PATIENCE_S)
     out, err = process.communicate()
-    assert process.returncode == 128 + number, err
+    assert process.returncode == 128 + signal.SIGTERM, err
     assert "Traceback" not in err
     assert "Stopped: 1 of 3 cells kept." in out
     (folder,) = tmp_path.glob("runs/*/run.json")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.harness.probes.cpu import CPU_S, TreeTime
 from dgbench.harness.probes.series import (
     BUCKETS,
     BYTES,
@@ -20,7 +17,6 @@ from dgbench.harness.probes.series import (
     tell,
     unpack,
 )
-from dgbench.harness.report.series import over_time_points
 from dgbench.harness.store import Row
 from dgbench.harness.store.row import decode, encode
 from dgbench.runtime.meter import SpanLog
@@ -91,14 +87,9 @@ def test_a_packed_course_is_small_and_comes_back(gpu, length, spans):
     assert found.tracks["memory"].limit == 18 * 1024
     assert found.step_s * len(found.tracks["memory"].low) >= length - found.step_s
     if spans:
-        seconds: dict[str, float] = {}
-        for name, begin, end in found.spans:
-            assert -1e-9 <= begin <= end <= length + 1e-3
-            seconds[name] = seconds.get(name, 0.0) + end - begin
-        # Rounding of begins and ends is all that is lost.
-        room = 1e-4 * len(found.spans)
-        assert seconds["compute"] == pytest.approx(0.6 * length, abs=room)
-        assert seconds["update"] == pytest.approx(0.3 * length, abs=room)
+        for phase, share in (("compute", 0.6), ("update", 0.3)):
+            seconds = sum(end - begin for name, begin, end in found.spans if name == phase)
+            assert seconds == pytest.approx(share * length, abs=1e-4 * len(found.spans))
         assert (found.merged > 0) == (found.resolution_s > 0) == (spans == 5000)
         assert found.strides["epoch"] > 1
 
@@ -117,67 +108,3 @@ def test_what_is_short_empty_or_broken_is_no_course():
 def row(**more):
     return Row(id="a-r1", cell_hash="a", paper="p", experiment="e", params={"system": "x"},
                group="g", samples=[1.0], **more)  # fmt: skip
-
-
-@settings(deadline=None, max_examples=80)
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 2), st.floats(1e-3, 3)), max_size=80),
-    st.integers(4, 40),
-)
-def test_merging_spans_keeps_the_seconds_of_each_phase(parts, limit):
-    log, at, want = SpanLog(limit), 1000.0, {}
-    for name, pause, length in parts:
-        log.add(name, at + pause, at + pause + length)
-        want[name] = want.get(name, 0.0) + length
-        at += pause + length
-    spans = log.spans
-    assert len(spans) <= limit
-    assert [begin for _, begin, _ in spans] == sorted(begin for _, begin, _ in spans)
-    found: dict[str, float] = {}
-    for name, begin, end in spans:
-        assert 1000.0 <= begin <= end <= at + 1e-6
-        found[name] = found.get(name, 0.0) + end - begin
-    assert found == {name: pytest.approx(seconds, abs=1e-6) for name, seconds in want.items()}
-    assert log.merged == len(parts) - len(spans) if not log.resolution else log.seen == len(parts)
-
-
-def test_a_log_keeps_few_marks_at_even_steps():
-    log = SpanLog()
-    for i in range(1000):
-        log.mark("epoch", float(i))
-    assert log.strides["epoch"] == 32
-    assert log.marks["epoch"] == [32.0 * i for i in range(32)]
-
-
-def test_processor_time_of_a_tree_is_a_difference_of_clocks(monkeypatch):
-    tree = SimpleNamespace(pid=7, last=[7])
-    clocks = {7: 0.5}
-    monkeypatch.setattr("dgbench.harness.probes.cpu.cpu_seconds", clocks.get)
-    busy = TreeTime(tree, 10.0)
-    assert busy.percent(10.0 + CPU_S / 2) is None
-    assert busy.percent(11.0) == pytest.approx(50.0)
-    tree.last, clocks[8] = [7, 8], 30.0  # found late: what it did before is no peak
-    clocks[7] = 1.5
-    assert busy.percent(12.0) == pytest.approx(100.0)
-    clocks[8] = 31.0
-    assert busy.percent(13.0) == pytest.approx(100.0)
-    clocks.clear()
-    assert busy.percent(14.0) is None
-
-
-def test_the_figure_over_time_shows_the_systems_of_a_race_that_ran_longest():
-    def course(system, length, *, spans=5, experiment="race", **params):
-        packed = pack(recording(length), length, told(spans, length) if spans else {})
-        return Row(id=f"{experiment}-{system}-r1", cell_hash=f"{experiment}{system}", series=packed,
-                   paper="pipad", experiment=experiment, group="g", round=1,
-                   params={"system": system, "dataset": "hepth", **params},
-                   instrumented=bool(spans))  # fmt: skip
-
-    lengths = {"pygt": 4.0, "pipad": 2.0, "pygt-g": 3.0, "pygt-r": 3.5, "x": 1.0}
-    rows = [course(system, length) for system, length in lengths.items()]
-    rows += [course("pygt", 9.0, experiment="alone"), course("pipad", 50.0, control="aa")]
-    rows += [course(s, 30.0, spans=0, experiment="unwatched") for s in ("pygt", "pipad")]
-    points = over_time_points([*rows, Row(id="none", paper="pipad")])
-    assert list(dict.fromkeys(p["panel"] for p in points)) == ["PiPAD", "PyGT", "PyGT-R", "PyGT-G"]
-    assert all(p["row_ids"][0].startswith("race-") for p in points)
-    assert {p["row"] for p in points} == {"memory", "cpu", "phases", "marks"}

@@ -11,10 +11,8 @@ import pytest
 from dgbench.harness.claims import evaluate
 from dgbench.harness.cli.outcome import unexpected
 from dgbench.harness.store import Row, Store
-from dgbench.harness.store.row import VOID, decode, encode
+from dgbench.harness.store.row import VOID
 from dgbench.harness.store.standing import (
-    EARLIER,
-    EXCUSED,
     UNCOMPARED,
     cell_states,
     contender_of,
@@ -62,25 +60,6 @@ def test_a_wrong_result_falls_with_its_own_settings_alone() -> None:
     assert statuses(base, other, tuned) == ["ok", "ok", "check"]
     beside = row("d", round=2, params=own, checks=[RIGHT])
     assert statuses(tuned, beside) == ["check", VOID]
-
-
-def test_a_row_from_before_schema_4_stands_by_another_of_its_cell() -> None:
-    def old(name: str, system: str = "pipad", **fields) -> Row:
-        plain = msgspec.to_builtins(row(name, system, **fields)) | {"schema": 3}
-        return decode(encode(decode(msgspec.json.encode(plain))))
-
-    own = old("a", checks=[RIGHT])
-    later = old("b", round=2)
-    control = old("c", params={"control": "aa"})
-    instrumented = old("d", instrumented=True)
-    assert statuses(own, later, control, instrumented) == ["ok"] * 4
-    apart = old("e", params={"check": True}, checks=[RIGHT])
-    assert statuses(later, apart) == ["ok", "ok"]
-    assert statuses(old("f")) == [VOID]
-    assert statuses(own, old("g", params={"model": "other"})) == ["ok", VOID]
-    assert statuses(own, old("h", system="pygt")) == ["ok", VOID]
-    assert statuses(own, old("i", checks=[WRONG])) == ["ok", VOID]
-    assert statuses(own, row("j", round=2)) == ["ok", VOID]
 
 
 EMPTY = msgspec.structs.replace(RIGHT, compared=0)
@@ -203,27 +182,6 @@ def test_a_void_row_has_no_number_left() -> None:
     assert judged([void]) == [void]
 
 
-def test_a_store_hands_out_judged_rows_and_keeps_them_as_written(tmp_path) -> None:
-    with Store.create(tmp_path) as store:
-        store.append(row("a"))
-        assert [one.status for one in store.rows()] == [VOID]
-        assert [one.status for one in store.written()] == ["ok"]
-    assert Store.open(store.path).written() == store.written()
-
-
-def test_rows_of_schema_1_decide_nothing_and_say_why() -> None:
-    def old(**fields):
-        plain = msgspec.to_builtins(row("a")) | {"schema": 1} | fields
-        (found,) = judged([decode(msgspec.json.encode(plain))])
-        return found.status, found.reason
-
-    assert old(deviation={"output": 1e-7}) == (VOID, EARLIER)
-    assert old(deviation={"loss": 1e-9}, notes=["rounding: torch is off"]) == (VOID, EXCUSED)
-    assert old() == (VOID, UNCOMPARED)
-    assert old(deviation={"loss": 1e-9}, status="check")[0] == "check"
-    assert b"checks" not in encode(row("b"))
-
-
 @cache
 def kept(folder: Path) -> tuple:
     return get_paper(folder.name), Store.open(folder).written()
@@ -231,14 +189,6 @@ def kept(folder: Path) -> tuple:
 
 LAST = {folder.name: folder for folder in KEPT}.values()  # a run of each paper
 per_paper = pytest.mark.parametrize("folder", LAST, ids=lambda folder: folder.name)
-
-
-@per_paper
-def test_without_checks_no_verdict_stands(folder) -> None:
-    paper, rows = kept(folder)
-    bare = [msgspec.structs.replace(one, checks=[]) for one in rows]
-    found = evaluate(paper, bare)
-    assert {one.verdict for one in found.verdicts if one.verdict not in UNMEASURED} == set()
 
 
 def spoilt(one: Row) -> Row:
@@ -253,25 +203,21 @@ def place(one: Row) -> tuple:
 
 
 @per_paper
-@pytest.mark.parametrize("first", [1, 2])
-def test_no_verdict_rests_on_a_system_that_was_wrong(folder, first) -> None:
-    """Wrong in every process or, right in a cell's first one, in those from the second on."""
+def test_no_verdict_rests_on_a_system_that_was_wrong(folder) -> None:
     paper, rows = kept(folder)
     mine = [one for one in rows if one.paper == paper.name and one.status == "ok"]
-    systems = sorted({contender_of(one) for one in mine if one.round >= first})
-    for system in systems[:4]:
-        wrong = {
-            one.id: place(one)
-            for one in mine
-            if contender_of(one) == system and one.round >= first and (first > 1 or one.checks)
-        }
+    for system in sorted({contender_of(one) for one in mine})[:3]:
+        wrong = {one.id: place(one) for one in mine if contender_of(one) == system and one.checks}
         spoiled = [spoilt(one) if one.id in wrong else one for one in rows]
         of = {one.id: place(one) for one in spoiled}
         for verdict in evaluate(paper, spoiled).verdicts:
             places = {of[name] for name in verdict.rows}
             assert places.isdisjoint(wrong.values()), verdict.id
-            assert first > 1 or system not in {name for name, *_ in places}, verdict.id
+            assert system not in {name for name, *_ in places}, verdict.id
             assert verdict.verdict in UNMEASURED or verdict.rows
+
+
+OTHER_NAME = msgspec.structs.replace(WRONG, system="another name")
 
 
 def attempts(*checks, **fields) -> list[Row]:
@@ -283,7 +229,7 @@ def attempts(*checks, **fields) -> list[Row]:
             one = msgspec.structs.replace(one, status="crash", reason="it crashed")
         else:
             one = msgspec.structs.replace(one, checks=[check])
-        if check is WRONG:
+        if check in (WRONG, OTHER_NAME):
             one = msgspec.structs.replace(one, status="check", reason=check.words, observed=[])
         found.append(one)
     return found
@@ -302,13 +248,6 @@ def test_a_check_that_failed_in_an_earlier_attempt_stays() -> None:
     assert [one.status for one in judged([last])] == [VOID]  # judging again changes nothing
 
 
-def test_what_failed_before_falls_where_its_contender_cannot_be_told_apart() -> None:
-    other = msgspec.structs.replace(WRONG, system="another name")
-    wrong, right = attempts(RIGHT, RIGHT)
-    wrong = msgspec.structs.replace(wrong, status="check", checks=[other], observed=[])
-    assert statuses(wrong, right) == [VOID]
-
-
 def test_of_contenders_of_a_cell_the_one_that_failed_before_falls_alone() -> None:
     numbers = [observation("step_time", 1.0, samples=[1.0], setting=name) for name in ("on", "off")]
     checks = [msgspec.structs.replace(RIGHT, system=name) for name in ("on", "off")]
@@ -323,22 +262,21 @@ def test_of_contenders_of_a_cell_the_one_that_failed_before_falls_alone() -> Non
     assert "x-r1: outputs" in found.dropped["on"]
 
 
-def test_what_failed_before_falls_in_all_rounds_of_the_contender_and_spares_its_rivals() -> None:
-    later = row("y", round=2, checks=[RIGHT])
-    rival = row("z", system="pygt", checks=[RIGHT])
-    assert statuses(*attempts(WRONG, None, RIGHT), later, rival) == [VOID, VOID, "ok"]
+LATER = row("y", round=2, checks=[RIGHT])
+RIVAL_ROW = row("z", system="pygt", checks=[RIGHT])
 
 
-def test_an_attempt_that_failed_otherwise_is_forgotten() -> None:
-    assert statuses(*attempts(None, RIGHT)) == ["ok"]
-    assert statuses(*attempts(RIGHT, RIGHT)) == ["ok"]
-
-
-def test_attempts_are_of_one_run() -> None:
-    wrong, right = attempts(WRONG, RIGHT)
-    right = msgspec.structs.replace(right, run="b", params={**right.params, "dataset": "y"})
-    found = judged([msgspec.structs.replace(wrong, run="a"), right])
-    assert [one.status for one in found] == ["check", "ok"]
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([*attempts(WRONG, None, RIGHT), LATER, RIVAL_ROW], [VOID, VOID, "ok"]),
+        (attempts(OTHER_NAME, RIGHT), [VOID]),  # it cannot be told apart
+        (attempts(None, RIGHT), ["ok"]),
+        (attempts(RIGHT, RIGHT), ["ok"]),
+    ],
+)
+def test_what_failed_before_falls_in_all_rounds_and_spares_rivals(rows, expected) -> None:
+    assert statuses(*rows) == expected
 
 
 def test_a_store_and_its_copies_have_what_failed_before(tmp_path) -> None:

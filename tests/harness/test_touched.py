@@ -10,7 +10,6 @@ from dgbench.harness.plan import Plan, cell_hash
 from dgbench.harness.runner import ForkServer, Listener, run_plan
 from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.store import Row, Store
-from dgbench.harness.store.row import decode, encode
 from dgbench.lab.evidence import on_gpu
 from dgbench.runtime import touched
 
@@ -100,58 +99,3 @@ def test_a_contender_that_fell_back_to_the_cpu_is_not_compared():
     assert fallen.status == "check"
     assert "ran on 'cpu'" in fallen.reason
     assert not fallen.samples
-
-
-def test_old_rows_in_which_no_kernel_was_seen_are_rows_of_the_cpu():
-    probes = {"gpu_kernel_resident_percent": 0.0}
-    old = Row(id="a", schema=1, device="cuda", probes=probes)
-    assert decode(encode(old)).device == "cpu"
-    assert decode(encode(old)).asked == "cuda"
-    busy = Row(id="b", schema=1, device="cuda", probes={"gpu_kernel_resident_percent": 3.0})
-    refused = Row(
-        id="c", schema=1, device="cuda", probes={"gpu_kernel_resident_percent": "not offered"}
-    )
-    stamped = Row(id="d", schema=1, device="cuda", probes=probes, touched={"device": "cuda"})
-    for row in (busy, refused, stamped):
-        assert decode(encode(row)).device == "cuda"
-
-
-def test_opened_data_are_noted_with_their_kind(tmp_path, monkeypatch):
-    from dgbench import datasets
-    from dgbench.datasets.sources.locate import find_form
-
-    datasets.open_events("reddit", source="twin", scale=1 / 64)
-    (drawn,) = touched.record()["data"]
-    assert drawn == {"dataset": "reddit", "kind": "twin", "scale": 1 / 64, "bundled": False}
-    monkeypatch.setenv("DGBENCH_DATA", str(tmp_path))
-    forms = [(card, find_form(card)) for card in datasets.cards().values()]
-    carried = next(card for card, held in forms if held is not None and held.bundled)
-    datasets.open_snapshots(datasets.SnapshotSpec(dataset=carried.name, source="real"))
-    held = touched.record()["data"][1]
-    assert held["dataset"] == carried.name
-    assert held["kind"] in ("real", "subset")
-    assert held["bundled"]
-
-
-def test_time_of_comparing_is_counted_once_where_comparisons_are_nested(monkeypatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(touched.time, "perf_counter", lambda: now[0])
-    touched.clear()
-
-    @touched.comparing()
-    def inner() -> None:
-        now[0] += 2.0
-
-    @touched.comparing()
-    def outer() -> None:
-        now[0] += 1.0
-        inner()
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        outer()
-    now[0] += 10.0
-    inner()
-    assert touched.record()["check_s"] == 5.0
-    touched.clear()
-    assert "check_s" not in touched.record()
