@@ -32,7 +32,7 @@ def run(capsys, *arguments):
 
 
 def read(capsys, *arguments):
-    """What it prints as JSON."""
+    """Output as JSON."""
     return json.loads(run(capsys, *arguments, "--json")[1])
 
 

@@ -77,7 +77,7 @@ NONSENSE = {
     "object": garbage(lambda: Measurement(data={"of": object()})),
     "spiteful": garbage(lambda: told({"loss": Spiteful()})),
 }
-"""What is no measurement by name."""
+"""Measurements that are none, by name."""
 
 
 class Mute(Exception):
@@ -150,7 +150,7 @@ LEFT = {
     ),
     "files": Harm(leave(temporary_files), "ok"),
 }  # fmt: skip
-"""What is left behind by name."""
+"""Leftovers by name."""
 
 
 def print_for_ever() -> None:
@@ -178,7 +178,7 @@ PRINTED = {
     "closed": Harm(leave(closed_streams), "crash", "ValueError: unseen"),
     "no_log": Harm(leave(no_log), "ok"),
 }
-"""What is printed by name."""
+"""Output by name."""
 
 HARMS = {"nonsense": NONSENSE, "raised": RAISED, "left": LEFT, "printed": PRINTED}
 

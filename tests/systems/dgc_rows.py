@@ -46,7 +46,7 @@ def judge(name: str, rows: Sequence[Row], *, floor: float | None = FLOOR) -> Ver
 
 
 def find(name: str, rows: Sequence[Row]) -> Finding:
-    """What the check of a claim finds in these rows."""
+    """Finding of a claim in these rows."""
     return PAPER.checks[f"dgc-{name}"](CLAIMS[name], rows)
 
 

@@ -1,4 +1,4 @@
-"""What DGC counts of graphs, and its synthetic graphs."""
+"""Counts of graphs by DGC, and its synthetic graphs."""
 
 from __future__ import annotations
 

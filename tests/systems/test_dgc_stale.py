@@ -130,7 +130,7 @@ NUMBERS = ("index_elements", "cache_bytes", "received_bytes", "stored_bytes")
 
 @dataclass
 class Taken:
-    """What came to a rank in each epoch, gradients of sum(came * weight), and counts."""
+    """Rows that came to a rank in each epoch, gradients of sum(came * weight), and counts."""
 
     seen: list[Tensor]
     gradients: list[Tensor]

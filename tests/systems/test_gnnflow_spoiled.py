@@ -49,7 +49,7 @@ def small(monkeypatch) -> None:
 
 
 def run(name: str, which: str = "") -> Any:
-    """What the first smoke cell of an experiment with a parameter measured."""
+    """Measurement of the first smoke cell of an experiment with a parameter."""
     for cell in BY_NAME[name].cells("smoke", "cpu"):
         params = [f"{key}={value}" for key, value in cell.params.items()]
         if not cell.unavailable and (not which or which in params):

@@ -261,7 +261,7 @@ def data(**change: Callable[[Any], Any]) -> Plant:
 
 
 def refresh(patch: pytest.MonkeyPatch) -> None:
-    """What waits is never taken in."""
+    """Take nothing in that waits."""
     for model in (Dygnn, Jodie):
         around(
             model, "refresh",

@@ -61,7 +61,7 @@ def workload(system: str, *words: str) -> Any:
 
 
 def trained(task: RankTask) -> Any:
-    """What a single rank reports."""
+    """Report of a single rank."""
     torch.manual_seed(task.workload.seed)
     return train_rank(LocalCommunicator(), RankHost(0, 1, "here", "lo", True, 0), task, None)
 
