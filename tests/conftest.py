@@ -17,7 +17,6 @@ import tree_check
 from hypothesis import settings
 from tqdm import tqdm
 from warm import warm_interpreter
-from wording import wording
 
 # A job in the background of a shell is started with Ctrl-C ignored, and so are its processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -36,8 +35,6 @@ tqdm.monitor_interval = 0
 settings.register_profile("fixed", derandomize=True, database=None, print_blob=True, deadline=None)
 settings.register_profile("search", database=None, print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("DGBENCH_EXAMPLES", "fixed"))
-
-__all__ = ["wording"]  # a fixture
 
 ROOT = Path(__file__).resolve().parents[1]
 BEFORE = pytest.StashKey[set[str]]()

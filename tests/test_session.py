@@ -32,9 +32,7 @@ def test_a_run_that_leaves_a_file_fails_and_names_it(tmp_path):
     """With this suite's own conftest.py, over a tree of its own."""
     tests = tmp_path / "tests"
     tests.mkdir()
-    for name in (
-        "conftest.py", "fused.py", "skips.py", "tree_check.py", "warm.py", "wording.py",
-    ):  # fmt: skip
+    for name in ("conftest.py", "fused.py", "skips.py", "tree_check.py", "warm.py"):
         (tests / name).write_text((TESTS / name).read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\naddopts = -q\n")
     leaves = "from pathlib import Path\ndef test_it(): Path({!r}).mkdir(parents=True)\n"
