@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -40,10 +41,10 @@ class ThreadCommunicator(Communicator):
         self._board.share(self.rank, None)
 
     def gather_objects(self, what: Any) -> list[Any]:
-        return self._board.share(self.rank, what)
+        return [deepcopy(one) for one in self._board.share(self.rank, deepcopy(what))]
 
     def all_traffic(self) -> TrafficMatrix:
-        return stack(self._board.share(self.rank, self.traffic))
+        return stack(self._board.share(self.rank, deepcopy(self.traffic)))
 
     def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> PendingExchange:
         told = ("all_to_all", tuple(x.shape[1:]), x.dtype, x.detach().clone().split(send))
@@ -64,7 +65,8 @@ class ThreadCommunicator(Communicator):
         return torch.cat(self._board.share(self.rank, x.detach().clone()))
 
     def _broadcast(self, x: Tensor, root: int) -> Tensor:
-        return self._board.share(self.rank, x.detach().clone())[root]
+        # A tensor of its own for each rank: they write to it.
+        return self._board.share(self.rank, x.detach().clone())[root].clone()
 
 
 def as_ranks(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
