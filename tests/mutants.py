@@ -319,8 +319,8 @@ def ask(mutant: Mutant, *arguments: str) -> tuple[str, float]:
 
 
 def near(mutant: Mutant) -> list[str]:
-    """Test files that import the mutated module by name, with the golden record, first where it
-    decides; of an operator those of its folder's name."""
+    """Test files that import the mutated module by name or are of its system, with the golden
+    record, first where it decides; of an operator those of its folder's name."""
     if mutant.compiled:
         operator = mutant.path.parent.name
         return [str(p) for p in sorted((ROOT / "tests" / "kernels").glob(f"test_{operator}*.py"))]
@@ -331,6 +331,9 @@ def near(mutant: Mutant) -> list[str]:
         text = path.read_text(encoding="utf-8")
         if words[0] in text or (parent in text and words[1] in text):
             found.append(str(path.relative_to(ROOT)))
+    system = mutant.module.removeprefix("systems.").partition(".")[0]
+    mine = sorted((ROOT / "tests" / "systems").glob(f"test_{system}_*.py"))
+    found += [one for path in mine if (one := str(path.relative_to(ROOT))) not in found]
     golden = "tests/harness/test_golden.py"
     decides = mutant.module.startswith(("harness.claims", "lab", "runtime.statistics", "systems"))
     return [golden, *found] if decides else [*found, golden]
