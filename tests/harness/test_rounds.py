@@ -123,6 +123,32 @@ def test_an_interval_is_wider_by_the_looks_that_its_rounds_hung_on():
         assert (found.low, found.high) == pytest.approx((by_hand.low, by_hand.high))
 
 
+def test_a_run_ends_within_its_budget_whatever_its_own_processes_take():
+    given = []
+    for taken in (0.0, 7.0, 20.0, 40.0):
+        own = timed_row(race("limits").cells[0], 1, 1.0, seconds=taken)
+        own.paper, own.experiment, own.cell_hash = "-", "machine", "limits"
+        plan = race("g", "h", rule=RoundsRule(most=10, budget_s=50.0))
+        everything = lambda rows: {(r.paper, r.experiment, r.group) for r in rows}  # noqa: E731
+        store = simulate(plan, everything, lambda *_: 1.0, Memory([own] if taken else []))
+        rows = store.written_rows
+        spent = sum(row.seconds + PROCESS_S for row in rows)
+        planned = 2 * 2 * 5 * (1.0 + PROCESS_S) + taken
+        assert spent <= max(50.0, planned + PROCESS_S)
+        assert store.record.spent_s["fake"] >= round(spent, 1)
+        given.append(len(rows))
+    assert sorted(given, reverse=True) == given
+    assert given[0] == 2 * 2 * 10
+    assert given[-1] == 2 * 2 * 5 + 1
+
+
+def test_groups_have_their_own_rounds_and_plain_intervals_where_the_budget_ends_before():
+    plan = race("g", rule=RoundsRule(most=10, budget_s=3.0))
+    store = simulate(plan, lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0)
+    assert len(store.rows()) == 10
+    assert {row.looks for row in store.rows()} == {0}
+
+
 def test_the_budget_goes_to_the_cheapest_open_groups_and_the_rest_is_said():
     def seconds(one, number):
         return {"cheap": 1.0, "dear": 3.0, "dearest": 9.0}[one.group]
