@@ -22,8 +22,7 @@ from contextlib import contextmanager, nullcontext
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
-NOBODY = 65534
-"""User and group that own nothing."""
+PR_CAPBSET_DROP, CAPABILITIES = 24, 64
 
 
 @contextmanager
@@ -56,7 +55,7 @@ def leave_network() -> None:
 
 @contextmanager
 def read_only_home() -> Iterator[None]:
-    """A home that nobody can write to but root."""
+    """A home that only the privileged can write to."""
     with tempfile.TemporaryDirectory(prefix="home-") as home:
         os.chmod(home, 0o555)
         before = os.environ.get("HOME")
@@ -69,12 +68,15 @@ def read_only_home() -> Iterator[None]:
             os.chmod(home, 0o755)
 
 
-def leave_root() -> None:
-    """Go on as a user that owns nothing, where this one is root."""
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+def leave_privileges() -> None:
+    """Let what this process executes next have no privileges, also where it is root.
+
+    Root without capabilities is an ordinary user who owns root's files: interpreters below root's
+    home can still be run, which another user could not.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    for capability in range(CAPABILITIES):
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # an error: the kernel knows no such one
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -83,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--core", type=int, help="number of the only core to run on")
     parser.add_argument("--load", type=int, default=0, help="processes that compute beside it")
     parser.add_argument("--no-network", action="store_true", help="but the loopback device")
-    parser.add_argument("--user", action="store_true", help="not as root, with a read-only home")
+    parser.add_argument("--user", action="store_true", help="no privileges, a read-only home")
     parser.add_argument("command", nargs="+")
     given = parser.parse_args(arguments)
     if given.core is not None:
@@ -95,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     def begin() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if given.user:
-            leave_root()
+            leave_privileges()
 
     with load(given.load), read_only_home() if given.user else nullcontext():
         return subprocess.call(given.command, preexec_fn=begin)
