@@ -58,7 +58,7 @@ SETTINGS = [
     {"reuse": False, "cache_rule": False},
 ]
 CASES = [(model, on) for model in MODELS for on in SETTINGS[:2]]
-# Every switch with every model on a CPU: tests/systems/test_pipad.py.
+# Every switch with every model on a CPU: tests/systems/test_pipad_switches.py.
 CASES += [(MODELS[i % len(MODELS)], on) for i, on in enumerate(SETTINGS[2:])]
 
 

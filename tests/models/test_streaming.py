@@ -53,6 +53,29 @@ def test_a_decay_is_right_at_any_age(decay, multiply_add):
     assert c_found.dtype == torch.float32
 
 
+@pytest.mark.parametrize("multiply_add", [fused, unfused])
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 86_400.0, 31_557_600.0])
+def test_a_drift_of_jodie_is_right_at_any_age(unit, multiply_add):
+    """1 + W log1p(age), ages of 1e-3 to 1e9 units, at times as large as a stream has them."""
+    network = Jodie(4, unit=unit)
+    age = torch.tensor([k * 10.0**power for power in range(-3, 10) for k in (1.0, 0.7)]) * unit
+    sources, _ = network.new_state(age.numel(), seed=1)
+    targets, _ = network.new_state(1, seed=2)
+    sources.user.fill_(1.0)
+    time = 1.7e9 if unit >= 1 else 1.7
+    sources.last_s.copy_(time - age.double())
+    with torch.no_grad():
+        network.predict.weight.zero_()
+        network.predict.weight[0, 0] = 1  # the first number of what drifted
+        network.predict.bias.zero_()
+        found = -network.pairs(sources, targets, time)[:, 0]
+    weight, item = network.drift.weight[0, 0].item(), torch.cat([targets.item, targets.code], 1)[0]
+    for row, last in zip(found.tolist(), sources.last_s.tolist(), strict=True):
+        drifted = multiply_add(weight, math.log1p((time - last) / unit), 1.0)
+        wanted = (drifted - float(item[0])) ** 2 + float(item[1:].double().square().sum())
+        assert row == pytest.approx(wanted, rel=2.0**-20)
+
+
 def test_without_age_the_cell_is_a_plain_lstm():
     cell, plain = TimeLstm(3, 4), torch.nn.LSTMCell(3, 4)
     with torch.no_grad():
