@@ -125,7 +125,7 @@ def partner_sums(
     Raises:
         InvalidInputError: with the argument's name, what was found and what is allowed.
     """
-    _check_pairs(src, dst, e_src, e_dst)
+    _check_pairs(src, dst, e_src, e_dst, ("e_src", "e_dst"))
     by_src = group_edges(src, e_src.shape[0]) if by_src is None else by_src
     by_dst = group_edges(dst, e_dst.shape[0]) if by_dst is None else by_dst
     found: list[Tensor] = []
@@ -158,7 +158,7 @@ def edge_dots(
     Raises:
         InvalidInputError: as `partner_sums`.
     """
-    _check_pairs(src, dst, left, right)
+    _check_pairs(src, dst, left, right, ("left", "right"))
     return _EdgeDots.apply(src, dst, left, right, by_src, by_dst)
 
 
@@ -255,22 +255,24 @@ def _check_rows(rows: Tensor, name: str, limit: int) -> None:
         check_ids(rows, name, limit)
 
 
-def _check_pairs(src: Tensor, dst: Tensor, left: Tensor, right: Tensor) -> None:
-    for name, x in (("e_src", left), ("e_dst", right)):
+def _check_pairs(
+    src: Tensor, dst: Tensor, left: Tensor, right: Tensor, names: tuple[str, str]
+) -> None:
+    for name, x in zip(names, (left, right), strict=True):
         if not isinstance(x, Tensor) or x.dtype not in FLOATS or x.dim() != 2:
             raise InvalidInputError(f"{name} must be floating with two dimensions")
     if left.dtype != right.dtype or left.device != right.device:
         raise InvalidInputError(
-            f"e_src is {left.dtype} on {left.device}, e_dst {right.dtype} on {right.device}; "
-            "they must agree"
+            f"{names[0]} is {left.dtype} on {left.device}, {names[1]} is {right.dtype} on "
+            f"{right.device}; they must agree"
         )
     if left.shape[1] != right.shape[1]:
         raise InvalidInputError(
-            f"e_src has {left.shape[1]} columns, e_dst {right.shape[1]}; they must agree"
+            f"{names[0]} has {left.shape[1]} columns, {names[1]} {right.shape[1]}; they must agree"
         )
     _check_rows(src, "src", left.shape[0])
     _check_rows(dst, "dst", right.shape[0])
     if src.numel() != dst.numel():
         raise InvalidInputError(f"src has {src.numel()} edges, dst {dst.numel()}")
     if src.device != left.device or dst.device != left.device:
-        raise InvalidInputError(f"src and dst must lie on {left.device}, as e_src")
+        raise InvalidInputError(f"src and dst must lie on {left.device}, as {names[0]}")

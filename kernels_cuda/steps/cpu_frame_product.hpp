@@ -41,10 +41,11 @@ class FrameProduct {
     check_size(col_scale, rows * std::size_t(snapshots), "col_scale");
     Partition p{steps_, snapshots, over_ptr, over_ids, over_values, ex_ptr, ex_ids, ex_values,
                 order, row_scale, col_scale};
-    entries_ += int64_t(over_ids.size()) + (ex_ids ? int64_t(ex_ids->size()) : 0) + vertices_;
-    for (int64_t i = 0; i < snapshots; ++i) of_.push_back(partitions_.size());
-    steps_ += snapshots;
+    of_.reserve(of_.size() + std::size_t(snapshots));  // what follows it cannot fail half-way
     partitions_.push_back(std::move(p));
+    of_.insert(of_.end(), std::size_t(snapshots), partitions_.size() - 1);
+    entries_ += int64_t(over_ids.size()) + (ex_ids ? int64_t(ex_ids->size()) : 0) + vertices_;
+    steps_ += snapshots;
   }
 
   int64_t steps() const { return steps_; }

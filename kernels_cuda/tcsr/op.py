@@ -132,7 +132,7 @@ def sample_tcsr(
 
     Raises:
         InvalidInputError: wrong dtypes or lengths, ids out of range, a fanout below 1, a window
-            below 0, NaN as a time.
+            below 0, NaN as a time, a seed or a draw below 0.
         UnknownKeyError: another policy.
     """
     return _sample(
@@ -166,7 +166,7 @@ def sample_tcsr_hops(
     `prop_time`, of their targets.
 
     Raises:
-        InvalidInputError: as `sample_tcsr`, or several snapshots without a window.
+        InvalidInputError: as `sample_tcsr`, no fanout, or several snapshots without a window.
         UnknownKeyError: another policy.
     """
     if snapshots > 1 and window is None:
@@ -200,6 +200,11 @@ def _sample(
     """[snapshot][hop], checked and sampled by one compiled call, as TGL's own sampler does it."""
     if policy not in POLICIES:
         raise unknown_key("policy", policy, POLICIES)
+    if not fanouts:
+        raise InvalidInputError("fanouts is empty; one number for each hop is needed")
+    for name, value in (("seed", seed), ("draw", draw)):
+        if not 0 <= value < 2**64:
+            raise InvalidInputError(f"{name} is {value}; 0 to 2^64 - 1 are allowed")
     for fanout in fanouts:
         if isinstance(fanout, bool) or not isinstance(fanout, int) or not 1 <= fanout < 2**16:
             raise InvalidInputError(f"fanout is {fanout!r}; an integer from 1 to 65535 is allowed")

@@ -4,11 +4,9 @@ from dgbench.kernels_cuda.weighted.op import (
     ARITIES,
     METHODS,
     DrawStats,
-    DrawTime,
     check_range,
     draw_many,
     draw_without_replacement,
-    time_draws,
 )
 from dgbench.kernels_cuda.weighted.segment_tree import SegmentTree
 
@@ -16,10 +14,8 @@ __all__ = [
     "ARITIES",
     "METHODS",
     "DrawStats",
-    "DrawTime",
     "SegmentTree",
     "check_range",
     "draw_many",
     "draw_without_replacement",
-    "time_draws",
 ]

@@ -5,14 +5,11 @@
 //   weighted_draw(weights f64|i64[n], k, method, arity, seed, first_stream, repeats,
 //       out i64[repeats, k])
 //       -> (draws, redraws, nodes visited, elements scanned, rebuilt)
-//   weighted_time(weights f64|i64[n], method, arity, seed, stream, replace, seconds)
-//       -> (processor seconds of building and of the draws, counts as above of these draws)
 //   weighted_keys(weights f32|f64|i64[n], k, seed, first_stream, repeats, log, threads, out)
 //       -> (whether a weight needs log, how many have weight where too few do or -1, keys made)
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
-#include <time.h>
 
 #include <cmath>
 #include <cstdint>
@@ -93,60 +90,6 @@ nb::tuple draw(Array<const W> weights, int64_t k, const char* method, int arity,
                         counts.rebuilt);
 }
 
-// Seconds of this thread on a processor: others on a busy machine do not count.
-double processor_seconds() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// Draws and changes for about `limit` seconds, at least one, and at most until half is taken. What
-// is drawn is taken, or it gets the weight of an item chosen evenly, as in frontier sampling.
-template <class W>
-nb::tuple time_draws(Array<const W> weights, const char* method, int arity, uint64_t seed,
-                     uint64_t stream, bool replace, double limit) {
-  const auto n = static_cast<int64_t>(weights.size());
-  if (n < 4) reject("weights must have at least 4 elements");
-  const W* const w = weights.data();
-  double build = 0;
-  double spent = 0;
-  DrawCounts counts;
-  with_search<W>(method, arity, [&](auto& search) {
-    nb::gil_scoped_release release;
-    DrawNumbers numbers(seed, stream);
-    const auto step = [&] {
-      const int64_t index = search.draw(numbers);
-      if (index < 0) return false;
-      if (replace) {
-        search.replace(index, w[scale_bits(numbers(), n)]);
-      } else {
-        search.take(index);
-      }
-      return true;
-    };
-    double start = processor_seconds();
-    search.begin(w, n);
-    bool more = step();  // the clocks of `keys` are set by the first draw
-    build = processor_seconds() - start;
-    const DrawCounts before = search.counts();
-    start = processor_seconds();
-    const int64_t most = replace ? INT64_MAX : n / 2;
-    int64_t done = 1;
-    for (int64_t batch = 1; more && done < most && spent < limit; batch *= 2) {
-      for (int64_t j = 0; j < batch && more && done < most; ++j, ++done) more = step();
-      spent = processor_seconds() - start;
-    }
-    counts = search.counts();
-    counts.draws -= before.draws;
-    counts.redraws -= before.redraws;
-    counts.nodes_visited -= before.nodes_visited;
-    counts.elements_scanned -= before.elements_scanned;
-    counts.rebuilt -= before.rebuilt;
-  });
-  return nb::make_tuple(build, spent, counts.draws, counts.redraws, counts.nodes_visited,
-                        counts.elements_scanned, counts.rebuilt);
-}
-
 template <class W>
 nb::tuple draw_keys(Array<const W> weights, int64_t k, uint64_t seed, uint64_t first_stream,
                     int64_t repeats, bool log, int threads, Array<int64_t> out) {
@@ -180,8 +123,6 @@ void bind(nb::module_& m) {
   if constexpr (!std::is_same_v<W, float>) {
     m.def("weighted_draw", &draw<W>, "weights"_a.noconvert(), "k"_a, "method"_a, "arity"_a,
           "seed"_a, "first_stream"_a, "repeats"_a, "out"_a.noconvert());
-    m.def("weighted_time", &time_draws<W>, "weights"_a.noconvert(), "method"_a, "arity"_a, "seed"_a,
-          "stream"_a, "replace"_a, "seconds"_a);
   }
 }
 

@@ -35,8 +35,7 @@ from dgbench.kernels_cuda.workspace import Workspace
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
 
 __all__ = [
-    "ARITIES", "METHODS", "DrawStats", "DrawTime", "draw_many", "draw_without_replacement",
-    "time_draws",
+    "ARITIES", "METHODS", "DrawStats", "draw_many", "draw_without_replacement",
 ]  # fmt: skip
 
 METHODS: Final = (
@@ -139,55 +138,6 @@ def draw_many(
     """
     out = _draw(weights, k, repeats, method, seed, stream, stats, arity, threads)
     return out.view(repeats, k)
-
-
-class DrawTime(NamedTuple):
-    """Cost of single draws.
-
-    Attributes:
-        build_s: seconds of building the method's tables or tree, and of the first draw. All
-            seconds are those of one thread on a processor, so that others on it do not count.
-        draw_s: seconds of a draw with the change that follows it, on average; 0 without draws.
-        stats: what these draws did, without the first.
-    """
-
-    build_s: float
-    draw_s: float
-    stats: DrawStats
-
-
-def time_draws(
-    weights: Tensor,
-    *,
-    method: str,
-    replace: bool = False,
-    seconds: float = 0.02,
-    seed: int = 0,
-    stream: int = 0,
-    arity: int = 8,
-) -> DrawTime:
-    """Time single draws on one core, each with the change that it brings about (Figure 8).
-
-    Args:
-        weights: float64, float32 or int64[n], n >= 4, as for `draw_without_replacement`.
-        method: one of `METHODS`; `keys` is a heap of clocks here, one draw at a time.
-        replace: give what is drawn the weight of an item that is chosen evenly, as in frontier
-            sampling; else it is taken. `reservoir` needs equal weights all the while.
-        seconds: about how long to draw; at most half of the items are taken.
-        Others as `draw_without_replacement`.
-
-    Raises:
-        InvalidInputError, UnknownKeyError: as `draw_without_replacement`.
-    """
-    if method not in METHODS:
-        raise unknown_key("method", method, METHODS)
-    _check_weights(weights)
-    weights = summable(weights.contiguous(), 1, method == "reservoir")
-    check_range("len(weights)", weights.numel(), 4, 2**62)
-    compiled = extension(weights.device).weighted_time
-    build, spent, *counts = compiled(weights, method, arity, seed, stream, replace, seconds)
-    stats = DrawStats(*counts)
-    return DrawTime(build, spent / stats.draws if stats.draws else 0.0, stats)
 
 
 class Summary(NamedTuple):

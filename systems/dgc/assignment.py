@@ -23,6 +23,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda._checks import check_vector
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.supergraph import assign_greedy
 from dgbench.runtime.errors import InvalidInputError, unknown_key
@@ -88,11 +89,7 @@ def assign_chunks(
         raise InvalidInputError(f"epsilon is {epsilon}, allowed are numbers above 0")
     if workers < 1:
         raise InvalidInputError(f"workers is {workers}, allowed are numbers from 1")
-    if workload.dtype != torch.float64 or workload.dim() != 1:
-        raise InvalidInputError(
-            f"workload is {workload.dtype} with {workload.dim()} dimensions, expected "
-            "torch.float64 with 1"
-        )
+    check_vector(workload, "workload", torch.float64, traffic[0].num_rows)
     if workload.numel() and not bool((workload.isfinite() & (workload >= 0)).all()):
         raise InvalidInputError("workload holds a value that is negative or not finite")
     total = float(workload.sum())

@@ -434,7 +434,6 @@ def run_weighted_draws(n: int) -> None:
         for method in weighted.METHODS:
             alike = torch.ones_like(weights) if method == "reservoir" else weights
             weighted.draw_many(alike, 3, 2, method=method)
-        weighted.time_draws(weights, method="sis", seconds=0.0)
 
 
 def run_edge_samples(n: int) -> None:

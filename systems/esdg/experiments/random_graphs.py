@@ -55,11 +55,10 @@ def random_graphs(
     Raises:
         InvalidInputError: an argument out of range.
     """
-    if num_nodes < 2 or steps < 1 or density < 1:
-        raise InvalidInputError(
-            f"{steps} snapshots of {num_nodes} vertices with {density} pairs each; at least one "
-            "snapshot, two vertices and one pair are needed"
-        )
+    for name, value, least in (("num_nodes", num_nodes, 2), ("steps", steps, 1),
+                               ("density", density, 1)):  # fmt: skip
+        if value < least:
+            raise InvalidInputError(f"{name} is {value}, allowed are numbers from {least}")
     rng = np.random.default_rng(seed)
     topology = [draw(num_nodes, density, rng) for _ in range(steps)]
     features = torch.empty(steps, num_nodes, 2)
