@@ -90,12 +90,36 @@ def _run(session: nox.Session, program: str, *arguments: str, **settings: object
 
 @in_environment
 def tests(session: nox.Session) -> None:
-    """The whole test suite on the CPU (CUDA tests skip themselves without a device)."""
+    """The whole test suite on the CPU (CUDA tests skip themselves without a device).
+
+    `DGBENCH_SETTING` names one of `EVERYWHERE`, and the suite runs as such a machine runs it.
+    """
+    setting = os.environ.get("DGBENCH_SETTING", "")
+    if setting and setting not in EVERYWHERE:
+        session.error(f"DGBENCH_SETTING is {setting!r}; settings are {', '.join(EVERYWHERE)}")
     _install(session)
+    _suite(session, setting, session.posargs)
+
+
+def _suite(session: nox.Session, setting: str, posargs: list[str]) -> None:
+    """The suite under a setting of `EVERYWHERE`, or under none of them."""
     # Two workers with two threads each would wait for each other; tests that are about threads
     # ask for theirs.
     session.env.setdefault("OMP_NUM_THREADS", "1")
-    _run(session, "python", "-m", "pytest", *_workers(), *session.posargs)
+    variables, under = EVERYWHERE.get(setting, ({}, []))
+    python = str(PROGRAMS / "python")
+    if setting == "avx2" and "avx512f" in _cpu_flags():
+        folder = PROGRAMS.parent.with_name("dgbench-avx2")
+        into = ("scripts/environment.py", "--into", str(folder))
+        session.run(sys.executable, *into, env=variables, external=True)
+        python = str(folder / PROGRAMS.name / "python")
+    command = (python, "-m", "pytest", *_workers(), *posargs)
+    if under:
+        command = (python, "scripts/run_under.py", *under, "--", *command)
+    if setting:
+        words = " ".join([f"{k}={v}" for k, v in variables.items()] + under)
+        session.log(f"{setting}: {words}")
+    session.run(*command, env=variables, external=True)
 
 
 def _workers() -> list[str]:
@@ -119,25 +143,10 @@ def everywhere(session: nox.Session) -> None:
     if unknown := set(named) - set(EVERYWHERE):
         session.error(f"{sorted(unknown)}: settings are {', '.join(EVERYWHERE)}")
     _install(session)
-    session.env.setdefault("OMP_NUM_THREADS", "1")
     failed = []
     for name in named or EVERYWHERE:
-        variables, under = EVERYWHERE[name]
-        python = str(PROGRAMS / "python")
-        if name == "avx2":
-            if "avx512f" not in _cpu_flags():
-                session.log("avx2: this machine has no wider registers, its operators are those")
-                continue
-            folder = PROGRAMS.parent.with_name("dgbench-avx2")
-            into = ("scripts/environment.py", "--into", str(folder))
-            session.run(sys.executable, *into, env=variables, external=True)
-            python = str(folder / PROGRAMS.name / "python")
-        command = (python, "-m", "pytest", *_workers(), *rest)
-        if under:
-            command = (python, "scripts/run_under.py", *under, "--", *command)
-        session.log(f"{name}: {' '.join(f'{k}={v}' for k, v in variables.items()) or under}")
         try:
-            session.run(*command, env=variables, external=True)
+            _suite(session, name, rest)
         except CommandFailed:  # the other settings are asked all the same
             failed.append(name)
     if failed:
