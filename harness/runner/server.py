@@ -357,24 +357,30 @@ def end_strays(besides: int = 0) -> tuple[list[str], float]:
     Returns:
         Names of those that were still running `STRAYS_S` after they were first seen (helpers of
         libraries end by themselves when the process that started them is gone), and the processor
-        time that one of them used meanwhile. Those that work are watched until it is clear that
-        they do not merely start.
+        time that one of them used meanwhile, `LEFT_WORK_S` at least where one was never seen to
+        sleep. Those that work are watched until it is clear that they do not merely start.
     """
     patient = time.monotonic() + STRAYS_S
     latest = patient + WORKING_S
     end, left = latest + STUCK_S, {}
     begun: dict[int, float] = {}
-    worked, grew = 0.0, 0.0
+    worked, grew, slept = 0.0, 0.0, False
     while True:
-        found, alone = _living(os.getpid(), besides)
+        found, runnable, alone = _living(os.getpid(), besides)
         now = time.monotonic()
         for pid in found:
             spent = cpu_seconds(pid) or 0.0
             used = spent - begun.setdefault(pid, spent)
             if used > worked:
                 worked, grew = used, now
+        if runnable:  # it works, or waits for a processor that others use
+            grew = now
+        elif found:
+            slept = True
         if grew and worked < LEFT_WORK_S and now - grew < STRAYS_S and now < latest:
             patient = now + 0.01
+        elif found and not slept and now >= latest:  # others left it no time
+            worked = max(worked, LEFT_WORK_S)
         if now > patient:
             left.update(found)
             for pid in found:
@@ -386,15 +392,17 @@ def end_strays(besides: int = 0) -> tuple[list[str], float]:
             time.sleep(0.002)
 
 
-def _living(root: int, besides: int) -> tuple[dict[int, str], bool]:
+def _living(root: int, besides: int) -> tuple[dict[int, str], bool, bool]:
     """List the live processes below `root`; its dead children are reaped on the way.
 
     Returns:
-        Number and name of each, and whether nobody was seen at all. Where only dead ones were seen,
-        one of them may have forked after the children were listed: it is listed the next time, for
-        the dead stay in the list until they are reaped here.
+        Number and name of each, whether one of them is runnable, and whether nobody was seen at
+        all. Where only dead ones were seen, one of them may have forked after the children were
+        listed: it is listed the next time, for the dead stay in the list until they are reaped
+        here.
     """
     found: dict[int, str] = {}
+    runnable = False
     below = [pid for pid in Tree(root).pids() if pid not in (root, besides)]
     for pid in below:
         with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/stat") as file:
@@ -402,12 +410,13 @@ def _living(root: int, besides: int) -> tuple[dict[int, str], bool]:
             state, parent = rest.split()[:2]
             if state not in "ZX":
                 found[pid] = name
+                runnable = runnable or state == "R"
             elif int(parent) == root:
                 with contextlib.suppress(ChildProcessError):
                     # Dead, but with threads that still end: it cannot be reaped yet.
                     if os.waitpid(pid, os.WNOHANG) == (0, 0):
                         found[pid] = name
-    return found, not below
+    return found, runnable, not below
 
 
 def _kill_group(pid: int) -> None:

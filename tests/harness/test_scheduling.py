@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from dgbench.harness.probes.scheduling import Scheduling
@@ -44,3 +47,23 @@ def test_work_beyond_the_threads_is_named(fields, joined, words) -> None:
     found = _too_much_work(ended(**fields), Result(status="ok", touched={"joined": joined}))
     assert len(found) == len(words)
     assert all(own.startswith(begin) for own, begin in zip(found, words, strict=True))
+
+
+LEFT_BEHIND = """
+import subprocess, sys
+from dgbench.harness.runner import server
+server.cpu_seconds = lambda pid: 0.0  # others use the processors
+server.WORKING_S = 0.5
+subprocess.Popen([sys.executable, "-S", "-c", sys.argv[1]], stdin=subprocess.PIPE)
+left, worked = server.end_strays()
+print(len(left), worked >= server.LEFT_WORK_S)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "says"), [("while True: pass", "1 True"), ("input()", "1 False")]
+)
+def test_what_is_left_behind_works_though_it_gets_no_processor(program, says) -> None:
+    command = (sys.executable, "-c", LEFT_BEHIND, program)
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == says
