@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import json
 import os
 import shutil
@@ -48,20 +47,8 @@ def enter(namespace: str) -> None:
     os.close(descriptor)
 
 
-@functools.cache
-def why_not() -> str:
-    """Why there can be no such hosts here, or ""."""
-    if sys.platform != "linux":
-        return "network namespaces are Linux's"
-    missing = [name for name in ("ip", "tc", "nsenter") if shutil.which(name) is None]
-    if missing:
-        return f"no {', '.join(missing)} here to join network namespaces"
-    try:
-        with two_hosts():
-            return ""
-    except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", "") or str(error)
-        return f"network namespaces are not permitted here: {' '.join(said.split())}"
+class Unsupported(Exception):
+    """There can be no such hosts here; says why."""
 
 
 @dataclass
@@ -126,34 +113,42 @@ class Host:
 
 @contextlib.contextmanager
 def two_hosts() -> Iterator[tuple[Host, Host]]:
-    """Two hosts whose links have limits.
-
-    Raises:
-        OSError, subprocess.CalledProcessError: it is not permitted.
-    """
+    """Two hosts whose links have limits. Raises Unsupported where there can be none."""
+    missing = [name for name in ("ip", "tc", "nsenter") if shutil.which(name) is None]
+    if missing or sys.platform != "linux":
+        raise Unsupported(f"no {', '.join(missing)} here to join network namespaces")
     hosts: list[Host] = []
     try:
-        for number in (1, 2):
-            holder = subprocess.Popen(
-                [sys.executable, "-S", "-E", "-c", HOLDER.format(flag=CLONE_NEWNET)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            )  # fmt: skip
-            if reason := int(holder.stdout.readline()):
-                holder.communicate()  # it is where this process is, and no host
-                raise OSError(reason, os.strerror(reason))
-            hosts.append(Host(number, holder))
-        one, two = hosts
-        for link in LINKS:
-            peer = ["peer", "name", link, "netns", str(two.holder.pid)]
-            one.run("ip", "link", "add", link, "type", "veth", *peer)
-            for host in hosts:
-                host.run("ip", "address", "add", f"{host.address(link)}/24", "dev", link)
-                host.run("ip", "link", "set", link, "up")
-                limit = ["rate", f"{BYTES_PER_S}bps", "burst", f"{BURST}b", "latency", "400ms"]
-                host.run("tc", "qdisc", "add", "dev", link, "root", "tbf", *limit)
-        for host in hosts:
-            host.run("ip", "link", "set", "lo", "up")
-        yield one, two
+        try:
+            _join(hosts)
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            said = " ".join((getattr(error, "stderr", "") or str(error)).split())
+            raise Unsupported(f"network namespaces are not permitted here: {said}") from error
+        yield hosts[0], hosts[1]
     finally:
         for host in hosts:
             host.close()
+
+
+def _join(hosts: list[Host]) -> None:
+    """Start two hosts and join them by links; `hosts` are those to close."""
+    for number in (1, 2):
+        holder = subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", HOLDER.format(flag=CLONE_NEWNET)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        if reason := int(holder.stdout.readline()):
+            holder.communicate()  # it is where this process is, and no host
+            raise OSError(reason, os.strerror(reason))
+        hosts.append(Host(number, holder))
+    one, two = hosts
+    for link in LINKS:
+        peer = ["peer", "name", link, "netns", str(two.holder.pid)]
+        one.run("ip", "link", "add", link, "type", "veth", *peer)
+        for host in hosts:
+            host.run("ip", "address", "add", f"{host.address(link)}/24", "dev", link)
+            host.run("ip", "link", "set", link, "up")
+            limit = ["rate", f"{BYTES_PER_S}bps", "burst", f"{BURST}b", "latency", "400ms"]
+            host.run("tc", "qdisc", "add", "dev", link, "root", "tbf", *limit)
+    for host in hosts:
+        host.run("ip", "link", "set", "lo", "up")

@@ -30,53 +30,18 @@ from dgbench.harness.track.bisect import Bisection, Journal, find_commit
 from dgbench.harness.track.builds import Builder, BuildFailed
 from dgbench.harness.track.race import RaceRequest, new_folder_name, run_race
 from dgbench.harness.track.revisions import Repository, Revision
-from tests.small_repository import SmallRepository
+from tests import small_repository
 
 ADDITIONS = 500_000
 """Additions of a step before the regression."""
-CELL = "small/work one"
-PAPER = """
-from pathlib import Path
-
-from plug_small_numbers import ADDITIONS
-
-from dgbench.lab import result_checks
-from dgbench.runtime.steady import measure_steady
-from dgbench.systems.base import Cell, Experiment, Measurement, Paper
-
-PASSED = result_checks.ResultCheck(
-    of="outputs", against="oracle", gap=1e-7, tolerance=1e-5, compared=9
-)
-result_checks._FORMED.add(result_checks._key(PASSED))  # as if an oracle had formed it
-
-
-def step():
-    total = 0
-    for number in range(ADDITIONS):
-        total += number
-    return total
-
-
-class Work(Experiment):
-    paper, name = "small", "work"
-    title, question, claims = "Work", "Does it work?", ()
-
-    def cells(self, preset, device):
-        return [Cell(paper=self.paper, experiment=self.name, params={"how": "one"}, group="all",
-                     repeats=2, timeout_s=60)]
-
-    def run(self, cell, context):
-        found = Measurement(checks=[PASSED])
-        steady = measure_steady(step, budget_s=0.6)
+PAPER = small_repository.PAPER.replace("BYTES, SECONDS", "ADDITIONS").replace(
+    small_repository.TOLD,
+    """
+        steady = measure_steady(lambda: sum(number for number in range(ADDITIONS)), budget_s=0.6)
         found.observe("step_time", steady.time, samples=steady.samples)
-        return found
-
-
-PAPER = Paper(
-    name="small", title="Small", venue="a test", about="A paper of a test.", system="small",
-    ledger=Path(__file__).with_name("plug_small.yaml"), experiments=(Work(),), checks={},
+""",
 )
-"""
+CELL = "small/work one"
 
 
 @dataclass(frozen=True)
@@ -104,9 +69,9 @@ class Trial:
         return where if self.confirmed else f"{where}, not confirmed"
 
 
-def plant(top: Path, commits: int, percent: float, place: int) -> SmallRepository:
+def plant(top: Path, commits: int, percent: float, place: int) -> small_repository.SmallRepository:
     """A repository whose commit at `place` (0 is the first, which is good) counts more."""
-    repository = SmallRepository(top)
+    repository = small_repository.SmallRepository(top)
     (top / "plug_small.py").write_text(PAPER)
     for number in range(commits):
         more = 1 + percent / 100 if number >= place else 1.0

@@ -211,14 +211,13 @@ def powerless(paper: Paper) -> list[str]:
     """Ids of claims whose check finds something on the kept rows of a machine, and can turn against
     its claim on none of any machine."""
     kept = []
-    for name, run in kept_runs().items():
-        if name.endswith(f"/{paper.name}"):
-            rows = [
-                row for row in run.everything
-                if row.paper == paper.name and row.status not in ("check", VOID)
-                and OWN_DATA not in row.params
-            ]  # fmt: skip
-            kept.append((rows, noise_floor(control_ratios(run.everything))))
+    for run in kept_runs(paper.name).values():
+        rows = [
+            row for row in run.everything
+            if row.paper == paper.name and row.status not in ("check", VOID)
+            and OWN_DATA not in row.params
+        ]  # fmt: skip
+        kept.append((rows, noise_floor(control_ratios(run.everything))))
     return [
         claim.id
         for claim in load_ledger(paper.ledger)

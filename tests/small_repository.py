@@ -52,12 +52,21 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return name
 """
 
-PAPER: Final = """
+TOLD: Final = """
+        # Seconds are the file's: nothing of this hangs on how fast a machine is.
+        scale = 2 if cell.params["how"] == "two" else 1
+        found.observe("step_time", SECONDS, samples=[SECONDS] * 3)
+        found.observe("topology_sent", scale * BYTES)
+"""
+"""Observations of a cell of the paper."""
+
+PAPER: Final = f"""
 from pathlib import Path
 
 from plug_small_numbers import BYTES, SECONDS
 
 from dgbench.lab import result_checks
+from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, Experiment, Measurement, Paper
 
 PASSED = result_checks.ResultCheck(
@@ -71,22 +80,19 @@ class Work(Experiment):
     title, question, claims = "Work", "Does it work?", ()
 
     def cells(self, preset, device):
-        place = {"paper": self.paper, "experiment": self.name}
-        return [Cell(**place, params={"how": how}, group="all", repeats=2, timeout_s=60)
+        place = {{"paper": self.paper, "experiment": self.name}}
+        return [Cell(**place, params={{"how": how}}, group="all", repeats=2, timeout_s=60)
                 for how in ("one", "two")]
 
     def run(self, cell, context):
-        # Seconds are the file's: nothing of this hangs on how fast a machine is.
-        scale = 2 if cell.params["how"] == "two" else 1
         found = Measurement(checks=[PASSED])
-        found.observe("step_time", SECONDS, samples=[SECONDS] * 3)
-        found.observe("topology_sent", scale * BYTES)
+{TOLD}
         return found
 
 
 PAPER = Paper(
     name="small", title="Small", venue="a test", about="A paper of a test.", system="small",
-    ledger=Path(__file__).with_name("plug_small.yaml"), experiments=(Work(),), checks={},
+    ledger=Path(__file__).with_name("plug_small.yaml"), experiments=(Work(),), checks={{}},
 )
 """
 

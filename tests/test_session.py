@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from tree_check import left_entries
-
-TESTS = Path(__file__).parent
 
 
 def test_what_tests_leave_is_seen_and_what_people_and_tools_make_is_not(tmp_path):
@@ -28,16 +26,14 @@ def test_what_tests_leave_is_seen_and_what_people_and_tools_make_is_not(tmp_path
     }  # fmt: skip
 
 
-def test_a_run_that_leaves_a_file_fails_and_names_it(tmp_path):
-    """With this suite's own conftest.py, over a tree of its own."""
-    tests = tmp_path / "tests"
-    tests.mkdir()
-    for name in ("conftest.py", "fused.py", "skips.py", "tree_check.py", "warm.py"):
-        (tests / name).write_text((TESTS / name).read_text())
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\naddopts = -q\n")
-    leaves = "from pathlib import Path\ndef test_it(): Path({!r}).mkdir(parents=True)\n"
-    (tests / "test_one.py").write_text(leaves.format("results/.site-abcd"))
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
-    assert ended.returncode == 1, ended.stdout
-    assert "results/.site-abcd" in ended.stdout
+def test_a_run_that_leaves_a_file_fails(tmp_path, monkeypatch, pytestconfig):
+    conftest = pytestconfig.pluginmanager.get_plugin(str(Path(__file__).with_name("conftest.py")))
+    stash, code = {conftest.BEFORE: set()}, pytest.ExitCode
+    session = SimpleNamespace(config=SimpleNamespace(stash=stash), exitstatus=code.OK)
+    monkeypatch.setattr(conftest, "ROOT", tmp_path)
+    conftest.pytest_sessionfinish(session)
+    assert (session.exitstatus, stash[conftest.LEFT]) == (code.OK, [])
+    (tmp_path / "results" / ".site-abcd").mkdir(parents=True)
+    conftest.pytest_sessionfinish(session)
+    assert session.exitstatus == code.TESTS_FAILED
+    assert "results/.site-abcd" in stash[conftest.LEFT]

@@ -21,7 +21,7 @@ from dgbench.systems.tgcn import races
 from dgbench.systems.tgcn.experiments import fig6
 from tests.cheats import Cheat
 
-EVENTS: Final = 400
+EVENTS: Final = 240
 
 
 class HonestInteractions(InteractionTrainer):

@@ -1,4 +1,4 @@
-"""Cheats on a group of ranks, and the paper whose cells train them. A fork server imports it.
+"""Cheats on a group of ranks, and the paper whose cells train them.
 
 Trainers of a rank are honest while epochs (GNNFlow: batches) warm up and cheat in timed ones; the
 races that time them are dgbench's.
@@ -19,7 +19,6 @@ from torch import Tensor
 
 from dgbench.datasets.store import cache_root
 from dgbench.lab.experiment import Cell, Measurement, RunContext
-from dgbench.runtime.errors import unknown_key
 from dgbench.systems.base import Experiment, Paper
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.interaction_layout import Group
@@ -55,7 +54,7 @@ STREAM: Final = StreamWorkload(
     dataset="wikipedia", events=600, model="tgn", batch=40, fanouts=(3,), node_dim=0, edge_dim=0,
     hidden_dim=4, time_dim=4, memory_dim=4,
 )  # fmt: skip
-INTERACTIONS: Final = workload(BY_NAME["wikipedia"], "smoke", events=2_000, intervals=6)
+INTERACTIONS: Final = workload(BY_NAME["wikipedia"], "smoke", events=400, intervals=4, hidden_dim=8)
 SEQUENCE: Final = SequenceWorkload(
     dataset="tiny", model="tgcn_2layer",
     hidden_dim=8, lr=0.01,
@@ -327,10 +326,3 @@ PAPER = Paper(
     name="rank-cheats", title="Cheats on ranks", venue="nowhere", about="", system="none",
     ledger=Path("none"), experiments=(RankCheats(),), checks={},
 )  # fmt: skip
-
-
-def lookup(name: str) -> Paper:
-    """The paper by its name, as a fork server asks for it."""
-    if name != PAPER.name:
-        raise unknown_key("paper", name, [PAPER.name])
-    return PAPER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
@@ -12,9 +12,8 @@ from dgbench.harness.cli.outcome import exit_code, unexpected
 from dgbench.harness.plan import Plan
 from dgbench.harness.runner import run_plan
 from dgbench.harness.store import Row, Store
-from dgbench.systems.base import Paper
 from tests.cheats import PRESET, Cheat, harness
-from tests.cheats.paper import HONEST, Cheats, cells, lookup
+from tests.cheats.paper import HONEST, PAPER, Cheats, cells, lookup
 
 
 def plan_of(*cheats: Cheat) -> Plan:
@@ -24,10 +23,7 @@ def plan_of(*cheats: Cheat) -> Plan:
         def cells(self, preset, device):
             return cells(cheats)
 
-    return Plan.build([Paper(
-        name="cheats", title="Cheats", venue="nowhere", about="", system="honest",
-        ledger=Path("none"), experiments=(Some(),), checks={},
-    )], None, PRESET)  # fmt: skip
+    return Plan.build([replace(PAPER, experiments=(Some(),))], None, PRESET)
 
 
 @pytest.fixture

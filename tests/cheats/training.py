@@ -147,7 +147,7 @@ class Rehearsed(HonestTrainer):
 
     def prepare(self) -> None:
         first = {name: leaf.detach().clone() for name, leaf in self.trained().items()}
-        self.seen = [self.rehearse(step) for step in range(64)]
+        self.seen = [self.rehearse(step) for step in range(48)]
         self._optimiser, self.taken = None, 0
         with torch.no_grad():
             for name, leaf in self.trained().items():

@@ -39,14 +39,8 @@ class Tiny:
         self.cards.mkdir()
         self.file = self.data / "tiny" / "tiny.csv.gz"
         self.file.parent.mkdir()
-        self.card = {
-            "name": "tiny",
-            "title": "Tiny",
-            "about": "Five events.",
-            "aliases": ["Wee_One"],
-            "snapshots": 3,
-            "published": {"nodes": 3, "edges": 6},
-        }
+        self.card = {"name": "tiny", "title": "Tiny", "about": "Five events.", "snapshots": 3,
+                     "aliases": ["Wee_One"], "published": {"nodes": 3, "edges": 6}}  # fmt: skip
         self.reader = {"format": "table", "columns": ["src", "dst", "weight", "t"]}
         self.counts = {"nodes": 3, "edges": 5, "pairs": 4, "self_edges": 1, "t_last": 40}
         self.ref = {"path": "tiny/tiny.csv.gz"}
@@ -65,14 +59,8 @@ class Tiny:
 
     def save(self, **form) -> None:
         """Write the card file and forget the cards that were read before."""
-        whole = {
-            "name": "held",
-            "files": [self.ref],
-            "reader": self.reader,
-            "counts": self.counts,
-            **form,
-        }
-        text = yaml.safe_dump([{**self.card, "forms": [whole]}])
+        own = {"name": "held", "files": [self.ref], "reader": self.reader, "counts": self.counts}
+        text = yaml.safe_dump([{**self.card, "forms": [own | form]}])
         (self.cards / "tiny.yaml").write_text(text)
         catalogue._catalogue.cache_clear()
 

@@ -6,18 +6,9 @@ from dgbench.kernels_cuda.csr import Csr
 
 
 def slow_edge_snapshots(
-    src,
-    dst,
-    bins,
-    num_snapshots,
-    num_nodes,
-    *,
-    weight=None,
-    edge_life=1,
-    symmetric=False,
-    drop_self_loops=True,
-    weighted=False,
-):
+    src, dst, bins, num_snapshots, num_nodes, *, weight=None, edge_life=1, symmetric=False,
+    drop_self_loops=True, weighted=False,
+):  # fmt: skip
     """Snapshot k holds the events of bins k - edge_life + 1 .. k; duplicates add up."""
     snapshots = []
     for step in range(num_snapshots):
@@ -27,8 +18,7 @@ def slow_edge_snapshots(
             if not step - edge_life < int(bins[i]) <= step or (drop_self_loops and s == d):
                 continue
             amount = 1.0 if weight is None else float(weight[i])
-            ends = [(d, s), (s, d)] if symmetric and s != d else [(d, s)]
-            for key in ends:
+            for key in {(d, s), (s, d)} if symmetric else {(d, s)}:
                 entries[key] = entries.get(key, 0.0) + amount
         keys = sorted(entries)
         indptr = torch.zeros(num_nodes + 1, dtype=torch.int64)

@@ -114,15 +114,3 @@ def test_england_covid(held):
     assert sum(smooth.num_edges) == 100_061  # with the self loops the paper's 108 K
     weighted = open_snapshots(SnapshotSpec("covid19-england", weighted=True)).check()
     assert float(weighted.topology[0].values.min()) >= 10
-
-
-def test_pems08(held):
-    held("pems08")
-    made = open_snapshots(SnapshotSpec("pems08")).check()
-    assert (len(made), made.num_nodes, made.feature_dim) == (90, 170, 16)
-    assert made.num_edges == [277] * 90
-    assert made.topology[0] is made.topology[89]
-    assert torch.equal(made.features[40, :, 3], made.targets[40 - 12])
-    assert made.origin.kind == "subset"
-    both = open_snapshots(SnapshotSpec("pems08", symmetric=True)).check()
-    assert both.num_edges[0] == 2 * (277 - 3)

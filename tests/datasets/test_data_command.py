@@ -128,18 +128,13 @@ def test_add_keeps_columns_of_parquet_and_labels_of_vertices(capsys, tmp_path):
     assert (counts["nodes"], counts["labelled"]) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (("--name", "wikipedia"), "'wikipedia'"),
-        (("--name", "My Trips"), "'My Trips'"),
-        (("--colums", "src=a"), "--colums"),
-        (("--columns", "src=from,dst=to,t=then"), "'then'"),
-    ],
-)
-def test_add_refuses_what_it_cannot_do(capsys, tmp_path, arguments, word):
+def test_add_refuses_what_it_cannot_do(capsys, tmp_path):
     (tmp_path / "a.csv").write_text("from,to,when\n1,2,2\n2,1,3\n")
-    refused(capsys, "add", tmp_path / "a.csv", *arguments, word=word)
+    for arguments, word in (
+        (("--name", "wikipedia"), "'wikipedia'"), (("--name", "My Trips"), "'My Trips'"),
+        (("--colums", "src=a"), "--colums"), (("--columns", "src=from,dst=to,t=then"), "'then'"),
+    ):  # fmt: skip
+        refused(capsys, "add", tmp_path / "a.csv", *arguments, word=word)
 
 
 def test_verify_reads_files_prepared_forms_and_what_lies_beside(capsys, tiny, own_cache):
@@ -165,13 +160,11 @@ def test_clean_frees_the_prepared_form_and_nothing_else(capsys, tiny, own_cache)
     assert list((own_cache / "prepared").iterdir()) == []
     assert made.src.tolist() == [0, 1, 0, 2, 0]  # what is open stays readable
     assert tiny.file.exists()
-    assert len(datasets.open_events("tiny")) == 5
 
 
-def test_a_twin_is_the_same_each_time(capsys):
-    first, second = (read(capsys, "twin", "reddit", "--scale", "0.01") for _ in range(2))
-    assert first["edges"] == second["edges"] > 0
-    assert run(capsys, "twin", "reddit", "--scale", "0.01")[0] == 0
+def test_a_twin_is_made_and_counted(capsys):
+    found = read(capsys, "twin", "reddit", "--scale", "0.01")
+    assert found["edges"] == len(datasets.open_events("reddit", "twin", 0.01)) > 0
 
 
 def parquet_of_pandas() -> bytes:

@@ -40,14 +40,9 @@ def test_no_events_and_isolated_vertices():
 
 def test_sorting_is_stable_and_moves_every_column():
     made = EventStream.build(
-        [0, 1, 2, 3],
-        [3, 2, 1, 0],
-        [5.0, 1.0, 5.0, 1.0],
-        weight=[0, 1, 2, 3],
-        label=[0, 1, 2, 3],
-        edge_feat=[[0], [1], [2], [3]],
-        sort=True,
-    )
+        [0, 1, 2, 3], [3, 2, 1, 0], [5.0, 1.0, 5.0, 1.0], weight=[0, 1, 2, 3], label=[0, 1, 2, 3],
+        edge_feat=[[0], [1], [2], [3]], sort=True,
+    )  # fmt: skip
     assert made.src.tolist() == [1, 3, 0, 2]
     assert made.eid.tolist() == made.label.tolist() == made.weight.tolist() == [1, 3, 0, 2]
     assert made.edge_feat[:, 0].tolist() == [1, 3, 0, 2]

@@ -106,16 +106,9 @@ def test_auto_falls_back_to_the_twin_and_prepares_it(monkeypatch, own_cache):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"edge_life": 2},
-        {"symmetric": True},
-        {"weighted": True},
-        {"weighted": True, "edge_life": 3, "symmetric": True},
-        {"snapshots": 1},
-        {"snapshots": 7},
-    ],
-)
+    [{}, {"edge_life": 2}, {"symmetric": True}, {"snapshots": 1}, {"snapshots": 7},
+     {"weighted": True, "edge_life": 3, "symmetric": True}],
+)  # fmt: skip
 def test_snapshots_against_the_slow_reference(tiny, options):
     spec = SnapshotSpec("tiny", feature_dim=4, **options)
     got = open_snapshots(spec).check()
@@ -123,17 +116,10 @@ def test_snapshots_against_the_slow_reference(tiny, options):
     events = open_events("tiny")
     width = 30 / count
     bins = [min(count - 1, int((t - 10) / width + 1e-9)) for t in events.t.tolist()]
-    want = slow_edge_snapshots(
-        events.src,
-        events.dst,
-        bins,
-        count,
-        3,
-        weight=events.weight if options.get("weighted") else None,
-        edge_life=options.get("edge_life", 1),
-        symmetric=options.get("symmetric", False),
-        weighted=options.get("weighted", False),
-    )
+    more = {name: value for name, value in options.items() if name != "snapshots"}
+    if options.get("weighted"):
+        more["weight"] = events.weight
+    want = slow_edge_snapshots(events.src, events.dst, bins, count, 3, **more)
     assert len(got) == count
     assert got.num_edges == [csr.nnz for csr in want]
     for a, b in zip(got.topology, want, strict=True):
@@ -175,17 +161,11 @@ def test_snapshots_are_prepared_once_and_share_csr_objects(tiny, monkeypatch):
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [
-        ({"features": "native"}, "features"),
-        ({"features": "pretty"}, "features"),
-        ({"snapshots": 0}, "snapshots"),
-        ({"edge_life": -1}, "edge_life"),
-        ({"feature_dim": 2.5}, "feature_dim"),
-        ({"scale": 0.0}, "scale"),
-        ({"scale": float("nan")}, "scale"),
-        ({"weighted": True}, "weights"),
-    ],
-)
+    [({"features": "native"}, "features"), ({"features": "pretty"}, "features"),
+     ({"snapshots": 0}, "snapshots"), ({"edge_life": -1}, "edge_life"),
+     ({"feature_dim": 2.5}, "feature_dim"), ({"scale": 0.0}, "scale"),
+     ({"scale": float("nan")}, "scale"), ({"weighted": True}, "weights")],
+)  # fmt: skip
 def test_a_spec_that_cannot_be_met_is_refused(tiny, options, word):
     tiny.reader["columns"] = ["src", "dst", "skip", "t"]
     tiny.save()

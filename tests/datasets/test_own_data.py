@@ -1,7 +1,4 @@
-"""A file of somebody's events becomes a dataset: it is read as it is meant, or refused by line.
-
-Over 500 lines: a small file of each form that people have.
-"""
+"""A file of somebody's events becomes a dataset: it is read as it is meant, or refused by line."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import gzip
 import io
 import lzma
 import pickle
-import resource
 import tarfile
 import zipfile
 from pathlib import Path
@@ -26,7 +22,7 @@ from dgbench.datasets import own_data
 from dgbench.datasets.catalogue import DatasetCard, offer_card
 from dgbench.datasets.guessing import FileOptions
 from dgbench.datasets.opening import open_events, open_snapshots
-from dgbench.datasets.own_data import describe_file, keep_card
+from dgbench.datasets.own_data import describe_file
 from dgbench.datasets.readers import raw
 from dgbench.datasets.sequence import SnapshotSpec
 from dgbench.runtime.errors import DataError, InvalidInputError, MissingDataError
@@ -48,6 +44,11 @@ def described(path: Path, text: str | bytes, **options) -> DatasetCard:
 def events_of(card: DatasetCard):
     offer_card(card)
     return open_events(card.name, "real")
+
+
+def table_of(folder: Path, **columns) -> Path:
+    parquet.write_table(pa.table(columns), folder / "a.parquet")
+    return folder / "a.parquet"
 
 
 def lines(join: str, rows=ROWS) -> str:
@@ -141,22 +142,20 @@ def test_weights_labels_and_features_come_along(tmp_path):
     assert found.edge_feat.tolist() == [[7, 8], [9, 10]]
 
 
-@pytest.mark.parametrize("named", [False, True])
-def test_vertices_have_labels(tmp_path, named):
-    word = (lambda k: f"v{k}") if named else str
-    rows = [(word(s), word(d), t) for s, d, t in ROWS]
+@pytest.mark.parametrize(
+    ("word", "labels"), [(str, [1, 2, -1]), (lambda k: f"v{k}", [1, -1, 2])], ids=["ids", "names"]
+)
+def test_vertices_have_labels(tmp_path, word, labels):
+    text = "src,dst,t\n" + lines(",", [(word(s), word(d), t) for s, d, t in ROWS])
     vertices = tmp_path / "v.csv"
     vertices.write_text(f"id,label\n{word(9)},2\n{word(7)},1\n{word(99)},5\n")
-    card = described(tmp_path / "a.csv", "src,dst,t\n" + lines(",", rows), vertices=vertices)
-    found = events_of(card)
-    places = {7: SRC[0], 30: DST[0], 9: DST[1]} if not named else {7: 0, 30: 1, 9: 2}
-    wanted = {7: 1, 9: 2, 30: -1}
-    assert {k: int(found.node_label[at]) for k, at in places.items()} == wanted
+    found = events_of(described(tmp_path / "a.csv", text, vertices=vertices))
+    assert found.node_label.tolist() == labels
     assert found.select(0, 2).node_label is found.node_label
     assert sum("v.csv" in note for note in found.origin.notes) == 2
     vertices.write_text(f"id,label\n{word(9)},2\n{word(9)},1\n")
     with pytest.raises(DataError, match=r"v\.csv, line 3: the vertex .*9 is listed twice"):
-        described(tmp_path / "a.csv", "src,dst,t\n" + lines(",", rows), vertices=vertices)
+        described(tmp_path / "a.csv", text, vertices=vertices)
 
 
 HEAD = "src,dst,t\n"
@@ -283,47 +282,33 @@ def test_a_missing_id_is_no_vertex(tmp_path, word):
                 described(tmp_path / "a.csv", f"src,dst,t\n{other},{other},1\n{row}\n")
 
 
-@pytest.mark.parametrize("many", [1, 5])
-@pytest.mark.parametrize(
-    "unit", ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"]
-)
-def test_every_unit_of_datetime64_is_read(tmp_path, unit, many):
+SIZES = {"Y": 365 * 86400, "M": 31 * 86400, "W": 7 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1,
+         "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "as": 1.0}  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", [*SIZES, "5D", "5ms", "ps", "fs"])
+def test_every_unit_of_datetime64_is_read(tmp_path, unit):
     t = np.array([1, 3], np.int64) * (10**18 if unit == "as" else 1)
-    t = t.view(f"M8[{many}{unit}]")
-    np.savez(tmp_path / "a.npz", src=[1, 2], dst=[2, 3], t=t)
+    np.savez(tmp_path / "a.npz", src=[1, 2], dst=[2, 3], t=t.view(f"M8[{unit}]"))
     if unit in ("ps", "fs"):  # finer than anything that is kept
         with pytest.raises(DataError, match="the column `t`"):
             describe_file(tmp_path / "a.npz")
         return
     card = describe_file(tmp_path / "a.npz").card
     ticks = [value * card.unit_s for value in events_of(card).t.tolist()]
-    wanted = {"Y": 365 * 86400, "M": 31 * 86400}.get(unit)
-    size = {"W": 7 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6,
-            "ns": 1e-9, "as": 1.0}  # fmt: skip
-    if wanted is None:
-        assert ticks == pytest.approx([many * size[unit], 3 * many * size[unit]])
-    elif many == 1:
-        assert ticks[0] == wanted
+    size = 5 * SIZES[unit[1:]] if unit[0] == "5" else SIZES[unit]
+    assert ticks[0] == pytest.approx(size)
+    assert unit in ("Y", "M") or ticks[1] == pytest.approx(3 * size)
 
 
-def test_arrays_of_every_type_of_number_and_text_hold_the_same_events(tmp_path):
-    for kind in (">i8", "<u2", "i1", "f8", ">f4", "f2", "U2", ">U2", "S2"):
-        columns = {"src": np.array([1, 2, 1]).astype(kind), "dst": np.array([2, 3, 3]).astype(kind)}
-        np.savez(tmp_path / "a.npz", **columns, t=[1, 2, 3], about=np.array([{}], object))
-        found = events_of(describe_file(tmp_path / "a.npz").card)
-        assert (found.src.tolist(), found.dst.tolist()) == ([0, 1, 0], [1, 2, 2]), kind
-
-
-NUMBERS = [pa.int8(), pa.uint8(), pa.uint64(), pa.float16(), pa.float32(), pa.decimal128(9, 2),
-           pa.decimal256(40, 0), pa.dictionary(pa.int8(), pa.int64())]  # fmt: skip
-TEXTS = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(),
-         pa.dictionary(pa.int8(), pa.string()),
-         pa.dictionary(pa.int32(), pa.large_string())]  # fmt: skip
-CLOCKS = [pa.date32(), pa.date64(), pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us"),
-          pa.timestamp("ns"), pa.timestamp("us", "UTC"), pa.timestamp("ns", "Europe/Paris"),
+NUMBERS = [pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.decimal256(40, 0),
+           pa.dictionary(pa.int8(), pa.int64())]  # fmt: skip
+TEXTS = [pa.large_string(), pa.string_view(), pa.binary(), pa.dictionary(pa.int8(), pa.string())]
+CLOCKS = [pa.date32(), pa.date64(), pa.timestamp("s"), pa.timestamp("ns"),
+          pa.timestamp("us", "Europe/Paris"),
           pa.dictionary(pa.int8(), pa.timestamp("us"))]  # fmt: skip
-REFUSED = [pa.bool_(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.duration("s"),
-           pa.time32("s"), pa.null(), pa.map_(pa.string(), pa.int64())]  # fmt: skip
+NONE = [pa.array([True, False]), pa.array([[1], [2]]), pa.array([1, 2], pa.duration("s")),
+        pa.array([1, 2], pa.time32("s")), pa.array([None, None])]  # fmt: skip
 
 
 def arrow(values: list, kind: pa.DataType) -> pa.Array:
@@ -340,49 +325,23 @@ def arrow(values: list, kind: pa.DataType) -> pa.Array:
 def test_every_arrow_type_of_ids_is_read(tmp_path, kind):
     write = str if kind in TEXTS else int
     ends = [arrow([write(v) for v in side], kind) for side in ((1, 2, 1), (2, 3, 3))]
-    table = pa.table({"src": ends[0], "dst": ends[1], "t": [1, 2, 3]})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    found = events_of(describe_file(tmp_path / "a.parquet").card)
+    found = events_of(describe_file(table_of(tmp_path, src=ends[0], dst=ends[1], t=[1, 2, 3])).card)
     assert (found.src.tolist(), found.dst.tolist()) == ([0, 1, 0], [1, 2, 2])
 
 
 @pytest.mark.parametrize("kind", NUMBERS + CLOCKS, ids=str)
 def test_every_arrow_type_of_times_is_read(tmp_path, kind):
-    days = [datetime.datetime(1970, 1, day) for day in (2, 3)]
-    values = days if kind in CLOCKS else [1, 2]
-    table = pa.table({"src": [1, 2], "dst": [2, 3], "t": arrow(values, kind)})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    card = describe_file(tmp_path / "a.parquet").card
+    values = [datetime.datetime(1970, 1, day) for day in (2, 3)] if kind in CLOCKS else [1, 2]
+    card = describe_file(table_of(tmp_path, **SIDES, t=arrow(values, kind))).card
     assert events_of(card).t.diff().tolist() == ([86400.0] if kind in CLOCKS else [1.0])
     assert card.unit_s == (1.0 if kind in CLOCKS else None)
 
 
-@pytest.mark.parametrize("kind", REFUSED, ids=str)
-@pytest.mark.parametrize("role", ["src", "t"])
-def test_arrow_types_that_are_no_ids_and_no_times_are_refused(tmp_path, kind, role):
-    value = {"bool": True, "null": None}.get(str(kind), [(1)] if pa.types.is_list(kind) else 1)
-    value = {"a": 1} if pa.types.is_struct(kind) else [("a", 1)] if "map" in str(kind) else value
-    columns = {"src": [1, 2], "dst": [2, 3], "t": [1, 2], role: pa.array([value, value], kind)}
-    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=f"`{role}`"):
-        describe_file(tmp_path / "a.parquet")
-
-
-def zipped(**files: bytes) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return out.getvalue()
-
-
-def tarred(data: bytes, mode: str) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode=mode) as archive:
-        info = tarfile.TarInfo("a.csv")
-        info.size = len(data)
-        archive.addfile(info, io.BytesIO(data))
-    return out.getvalue()
+@pytest.mark.parametrize("column", NONE, ids=lambda column: str(column.type))
+def test_arrow_types_that_are_no_ids_and_no_times_are_refused(tmp_path, column):
+    for role in ("src", "t"):
+        with pytest.raises(DataError, match=f"`{role}`"):
+            describe_file(table_of(tmp_path, **{**SIDES, "t": [1, 2], role: column}))
 
 
 def of_arrays(write) -> bytes:
@@ -391,17 +350,34 @@ def of_arrays(write) -> bytes:
     return out.getvalue()
 
 
+def zipped(**files: bytes) -> bytes:
+    def write(out):
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in files.items():
+                archive.writestr(name, data)
+
+    return of_arrays(write)
+
+
+def tarred(data: bytes, mode: str) -> bytes:
+    def write(out):
+        info = tarfile.TarInfo("a.csv")
+        info.size = len(data)
+        with tarfile.open(fileobj=out, mode=mode) as archive:
+            archive.addfile(info, io.BytesIO(data))
+
+    return of_arrays(write)
+
+
 PLAIN = b"src,dst,t\n1,2,1\n2,3,2\n"
 READ = {
     "gzip": gzip.compress(PLAIN),
     "bzip2": bz2.compress(PLAIN),
     "xz": lzma.compress(PLAIN),
-    "zip": zipped(a=PLAIN),
     "a zip of a Mac": zipped(**{"a.csv": PLAIN, "__MACOSX/._a.csv": b"x"}),
     "gzip in a zip": zipped(a=gzip.compress(PLAIN)),
     "utf-16": PLAIN.decode().encode("utf-16"),
     "utf-16-be": b"\xfe\xff" + PLAIN.decode().encode("utf-16-be"),
-    "utf-32": PLAIN.decode().encode("utf-32"),
     "parquet": of_arrays(lambda out: parquet.write_table(pa.table(SIDES | {"t": [1, 2]}), out)),
     "npz": of_arrays(lambda out: np.savez(out, **SIDES, t=[1, 2])),
     "packed utf-16": gzip.compress(PLAIN.decode().encode("utf-16")),
@@ -412,22 +388,17 @@ FOREIGN = {
     "torch": zipped(**{"archive/data.pkl": b"\x80", "archive/version": b"3"}),
     "tar": tarred(PLAIN, "w"),
     "tar of gzip": tarred(PLAIN, "w:gz"),
-    "tar of bzip2": tarred(PLAIN, "w:bz2"),
     "zstd": b"\x28\xb5\x2f\xfd\x24\x00",
-    "7z": b"7z\xbc\xaf\x27\x1c\x00\x04",
     "pickle": pickle.dumps({"src": [1, 2]}),
     "npy": of_arrays(lambda out: np.save(out, [[1, 2, 1]])),
     "arrow": of_arrays(lambda out: feather.write_feather(pa.table(SIDES), out)),
     "json": b'[{"src": 1, "dst": 2, "t": 3}]',
     "json lines": b'{"src": 1, "dst": 2, "t": 3}\n{"src": 1, "dst": 2, "t": 3}\n',
     "hdf5": b"\x89HDF\r\n\x1a\n\x00",
-    "xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\x00",
-    "sqlite": b"SQLite format 3\x00",
     "html": b"<!DOCTYPE html>\n<html>\n",
     "utf-16 without its mark": PLAIN.decode().encode("utf-16-le"),
     "half of utf-16": b"\xff\xfe1\x00,",
     "half of a zip": zipped(a=PLAIN)[:40],
-    "half of gzip": gzip.compress(PLAIN)[:20],
     "half of xz": lzma.compress(PLAIN)[:40],
     "a packed Parquet": gzip.compress(b"PAR1\x15\x04"),
 }
@@ -462,7 +433,7 @@ def test_the_last_name_of_jodies_header_stands_for_all_features(tmp_path, width)
             described(tmp_path / "c.csv", JODIE.replace("features", "x") + rows)
 
 
-@pytest.mark.parametrize("value", ["", "yes", "0.5"])
+@pytest.mark.parametrize("value", ["", "yes"])
 def test_a_column_that_nobody_asked_for_is_left_out_where_it_cannot_be_read(tmp_path, value):
     text = f"src,dst,t,weight,label\n1,2,3,0.5,1\n1,2,4,1.5,{value}\n"
     found = events_of(described(tmp_path / "a.csv", text))
@@ -473,15 +444,9 @@ def test_a_column_that_nobody_asked_for_is_left_out_where_it_cannot_be_read(tmp_
 
 @pytest.mark.parametrize(
     ("first", "unit"),
-    [
-        ("2020-01-01", "s"),
-        ("2020-01-01 00:00:01", "s"),
-        ("2020-01-01 00:00:00.5", "ms"),
-        ("2020-01-01T00:00:00.000500Z", "us"),
-        ("2020-01-01 00:00:00.000000005", "ns"),
-        ("1500-01-01 00:00:00", "s"),
-    ],
-)
+    [("2020-01-01", "s"), ("1500-01-01 00:00:01", "s"), ("2020-01-01 00:00:00.5", "ms"),
+     ("2020-01-01T00:00:00.000500Z", "us"), ("2020-01-01 00:00:00.000000005", "ns")],
+)  # fmt: skip
 def test_a_card_names_the_unit_that_times_are_kept_in(tmp_path, first, unit):
     plain = "src,dst,t\n1,2,3\n2,3,4\n"
     seconds = {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
@@ -492,16 +457,3 @@ def test_a_card_names_the_unit_that_times_are_kept_in(tmp_path, first, unit):
     assert described(tmp_path / "a.csv", text).time_unit == unit
     with pytest.raises(InvalidInputError, match="--time-unit"):
         described(tmp_path / "a.csv", text, time_unit="day")
-
-
-def test_no_half_of_a_card_is_left_where_the_disk_is_full(tmp_path, own_cache):
-    card = described(tmp_path / "a.csv", PLAIN)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    try:
-        with pytest.raises(InvalidInputError, match="cannot be written"):
-            keep_card(card)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert not list((own_cache / "cards").iterdir())
-    assert keep_card(card).is_file()

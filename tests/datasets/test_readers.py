@@ -12,7 +12,6 @@ import pytest
 
 from dgbench.datasets.catalogue import ReaderSpec
 from dgbench.datasets.readers import signals, tables
-from dgbench.datasets.readers.columns import compact
 from dgbench.datasets.readers.raw import read_bytes
 from dgbench.runtime.errors import DataError
 
@@ -39,13 +38,6 @@ def test_ids_are_compact_or_of_two_sides_or_names(tmp_path):
     assert raw.weight.tolist() == [5, 4, 3]
 
 
-def test_dates_rest_and_skipped_columns(tmp_path):
-    columns = (*COLUMNS, "skip", "rest")
-    raw = table(tmp_path, "1,2,2000-01-02,zzz,0.5,1.5\n", columns=columns, time="date")
-    assert raw.t.tolist() == [946771200.0]
-    assert raw.edge_feat.tolist() == [[0.5, 1.5]]
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_lines_may_end_in_any_way(tmp_path, end):
     """A comment that ends with a lone return once took the first row with it."""
@@ -55,11 +47,11 @@ def test_lines_may_end_in_any_way(tmp_path, end):
         assert table(tmp_path, end.join(lines), name, **spec).t.tolist() == [1.5, 2.5]
 
 
-@pytest.mark.parametrize("text", ["", "u,i,ts\n"])
 @pytest.mark.parametrize("ids", ["compact", "bipartite", "keep", "names", "names-bipartite"])
-def test_a_table_without_rows(tmp_path, text, ids):
-    raw = table(tmp_path, text, columns=COLUMNS, skip=1, ids=ids)
-    assert raw.src.size == raw.dst.size == raw.t.size == raw.num_nodes == 0
+def test_a_table_without_rows(tmp_path, ids):
+    for text in ("", "u,i,ts\n"):
+        raw = table(tmp_path, text, columns=COLUMNS, skip=1, ids=ids)
+        assert raw.src.size == raw.dst.size == raw.t.size == raw.num_nodes == 0
 
 
 @pytest.mark.parametrize(
@@ -95,15 +87,6 @@ def test_a_packed_file_is_whole_and_no_bomb(tmp_path, pack):
     assert len(read_bytes(path, 3_000_000)) == len(read_bytes(path)) == 3_000_000
     with pytest.raises(DataError):
         read_bytes(path, 2_999_999)
-
-
-@pytest.mark.parametrize("ids", [[], [0], [5, 5, 2], [10**15, 3, 10**15, 0], [2**62]])
-def test_compact_keeps_the_order_of_ids(ids):
-    array = np.array(ids, np.int64)
-    got, count = compact(array)
-    rank = {v: k for k, v in enumerate(sorted(set(ids)))}
-    assert got.tolist() == [rank[v] for v in ids]
-    assert count == len(rank)
 
 
 def test_amlsim_joins_its_two_files(tmp_path):
@@ -189,13 +172,7 @@ def test_tennis(tmp_path):
     assert got.step.tolist() == [0]
     np.testing.assert_allclose(got.targets, np.log([[1, 2], [1, 1]]), rtol=1e-6)
     assert got.native.shape == (2, 2, 2)
-    for change in (
-        {},
-        {"time_periods": 1, "0": hour | {"X": [[0, 1], [3]]}},
-        {"time_periods": 1, "0": hour | {"X": [[0, 1]]}},
-        {"time_periods": 1, "0": hour | {"y": [0, -1]}},
-        {"time_periods": 0},
-    ):
+    for change in ({}, {"time_periods": 1, "0": hour | {"y": [0, -1]}}, {"time_periods": 0}):
         with pytest.raises(DataError):
             signals.read_tennis(write(tmp_path, {"0": hour, "time_periods": 2} | change), KEEP)
 
@@ -229,15 +206,12 @@ def test_pems(tmp_path, key):
     np.testing.assert_allclose(got.targets, (flow - flow.mean()) / flow.std(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"\xff": 2}', b""])
-@pytest.mark.parametrize(
-    "read",
-    [signals.read_covid, signals.read_tennis, signals.read_chickenpox, signals.read_montevideo],
-)
-def test_json_that_is_none(tmp_path, text, read):
-    (tmp_path / "x.json").write_bytes(text)
-    with pytest.raises(DataError, match=r"JSON|step"):
-        read([tmp_path / "x.json"], KEEP)
+@pytest.mark.parametrize("name", ["covid", "tennis", "chickenpox", "montevideo"])
+def test_json_that_is_none(tmp_path, name):
+    for text in (b"[" * 100_000, b'{"\xff": 2}', b""):
+        (tmp_path / "x.json").write_bytes(text)
+        with pytest.raises(DataError, match=r"JSON|step"):
+            getattr(signals, f"read_{name}")([tmp_path / "x.json"], KEEP)
 
 
 def npz(tmp_path, head, data=b"", name="flow.npy"):
@@ -265,10 +239,6 @@ def test_arrays_that_are_refused(tmp_path, shape, kind, size):
 
 def test_an_npz_that_is_broken_or_pickled_is_refused(tmp_path):
     paths = npz(tmp_path, "{'descr': (")
-    with pytest.raises(DataError):
-        signals.read_pems(paths, KEEP)
-    with zipfile.ZipFile(paths[0], "w") as store:
-        store.writestr("flow.npy", b"no array")
     with pytest.raises(DataError):
         signals.read_pems(paths, KEEP)
     np.savez(paths[0], flow=np.array([{"a": 1}], dtype=object))

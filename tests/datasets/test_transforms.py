@@ -32,15 +32,16 @@ def from_dense(matrix, weighted=False):
     return Csr(indptr, cols.to(torch.int32), matrix.shape[1], values)
 
 
-matrices = st.integers(1, 5).flatmap(
-    lambda n: st.lists(
-        st.lists(
-            st.lists(st.sampled_from([0, 0, 1, 2]), min_size=n, max_size=n), min_size=n, max_size=n
-        ),
-        min_size=1,
-        max_size=5,
-    ).map(lambda m: torch.tensor(m, dtype=torch.float32))
+matrices = st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(0, 2**20)).map(
+    lambda drawn: (
+        torch.randint(
+            -1, 3, (drawn[0], drawn[1], drawn[1]), generator=torch.Generator().manual_seed(drawn[2])
+        )
+        .clamp(min=0)
+        .float()
+    )
 )
+"""Square matrices of one size, half of whose entries are 0."""
 
 
 def test_equal_windows_close_the_last_and_follow_time_not_rows():

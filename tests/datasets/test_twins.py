@@ -30,8 +30,6 @@ CARDS = {
 
 def test_every_card_of_the_specification_has_a_twin():
     assert set(twins.names()) == HELD | CARDS <= set(cards())
-    assert twins.supports("flickr")
-    assert not twins.supports("pems08")
 
 
 @pytest.mark.parametrize("name", sorted(HELD | CARDS))
@@ -83,14 +81,6 @@ def test_chunks_add_up_to_the_whole():
     assert np.array_equal(np.concatenate([d for _, d in parts]), whole.dst.numpy())
     with pytest.raises(InvalidInputError, match="chunks"):
         twins.stream("twitter", 0.001)
-
-
-def test_blocks_lower_the_cut():
-    def inside(mixing):
-        s = twins.generate("youtube", 0.005, mixing=mixing)
-        return float(((s.src % 12) == (s.dst % 12)).float().mean())
-
-    assert inside(1.0) < 0.15 < 0.35 < inside(0.05)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1 / 5001, 1.01, float("nan"), "all"])
@@ -172,22 +162,16 @@ GOOD = (
 )
 
 
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        (("s: [1, 1]", "s: [1, 1], speed: 3"), "speed"),
-        ((", q: [1, 1]", ""), "q"),
-        (("vertices: [60]", "vertices: [60, 60, 60]"), "vertices"),
-        (("events: 100", "events: many"), "events"),
-        (("window: 1", "window: 0"), "window"),
-        (("window: 1", "window: 1, exponent: .7"), "exponent"),
-        (("window: 1", "window: 1, curve: {start: 1}"), "start"),
-        (("window: 1", "window: 1, curve: {knots: [0, .5, .4, 1]}"), "knots"),
-        (("window: 1", "window: 1, clique: 1"), "clique"),
-        (("{", "["), "twin parameters"),
-    ],
-)
-def test_rows_are_read_strictly(change, word):
+def test_rows_are_read_strictly():
     assert read_params(GOOD)["x"].one_pool
-    with pytest.raises(DataError, match=word):
-        read_params(GOOD.replace(*change))
+    for old, new, word in (
+        ("s: [1, 1]", "s: [1, 1], speed: 3", "speed"), (", q: [1, 1]", "", "q"),
+        ("vertices: [60]", "vertices: [60, 60, 60]", "vertices"),
+        ("events: 100", "events: many", "events"), ("window: 1", "window: 0", "window"),
+        ("window: 1", "window: 1, exponent: .7", "exponent"),
+        ("window: 1", "window: 1, curve: {start: 1}", "start"),
+        ("window: 1", "window: 1, curve: {knots: [0, .5, .4, 1]}", "knots"),
+        ("window: 1", "window: 1, clique: 1", "clique"), ("{", "[", "twin parameters"),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=word):
+            read_params(GOOD.replace(old, new))

@@ -4,10 +4,8 @@ The reference values are constants (measured once on the real data with the func
 `statistics`), so that these tests run without data.
 """
 
-import itertools
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 
 from dgbench.datasets import twins
@@ -90,27 +88,3 @@ def test_a_twin_is_close_to_what_was_measured(name):
     if real.reciprocity is not None:
         near(stats.reciprocity(src, dst), real.reciprocity, "reciprocity", abs=0.1)
     near(stats.sampled_overlap(src, dst, window), real.sampled, abs=0.08)
-
-
-def plain_sets(src, dst, rounds):
-    """Vertices and earlier events that each round touches where every earlier event is taken."""
-    for r in range(rounds.max() + 1):
-        here = np.flatnonzero(rounds == r)
-        earlier = {
-            one for e in here for one in range(e)
-            if {src[e], dst[e]} & {src[one], dst[one]}
-        }  # fmt: skip
-        yield {v for e in (*here, *earlier) for v in (src[e], dst[e])}, earlier
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_overlap_of_sampled_sets_is_that_of_plain_sets(seed):
-    draw = np.random.default_rng(seed)
-    src, dst = draw.integers(0, 7, (2, 20))
-    rounds = np.sort(draw.integers(0, 9, 20))  # some are empty
-    wanted = []
-    for sets in zip(*plain_sets(src, dst, rounds), strict=True):
-        pairs = [(a, b) for a, b in itertools.pairwise(sets) if a or b]
-        wanted.append(np.mean([len(a & b) / len(a | b) for a, b in pairs]))
-    assert stats.sampled_overlap(src, dst, rounds, fanout=40) == pytest.approx(wanted)
-    assert stats.sampled_overlap(src[:0], dst[:0], rounds[:0]) == (0.0, 0.0)

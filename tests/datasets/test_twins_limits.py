@@ -6,9 +6,8 @@ from dgbench.datasets.twins import limits
 from dgbench.runtime.errors import DataError, UnknownKeyError
 
 RULES = {
-    "never": "pipad-tab1-flickr pipad-tab1-automotive tgcn-tab1-edges "
-    "pipad-s1-topology-slow-change esdg-tab2-hyper-volume-tmgcn esdg-s62-cdgcn-gd "
-    "dgc-tab3-acc-stack-dysat dgc-fig5a-vertices-parts gnnflow-fig11-replay tgcn-fig9-twitter",
+    "never": "pipad-tab1-flickr tgcn-tab1-edges pipad-s1-topology-slow-change esdg-s62-cdgcn-gd "
+    "esdg-tab2-hyper-volume-tmgcn dgc-tab3-acc-stack-dysat gnnflow-fig11-replay tgcn-fig9-twitter",
     "direction": "pipad-fig10-avg-t-gcn pipad-fig12-load-balance esdg-s62-gd-gains-shrink "
     "dgc-s732-cf-speedup gnnflow-tab4-node-jaccard tgcn-fig7-layerwise",
     "allowed": "pipad-s41-space-csr pipad-fig10-pipad-best esdg-s1-volume-constant "
@@ -23,25 +22,16 @@ def test_rules_of_claims(rule):
         assert (claim, allowed, bool(reason)) == (claim, rule, rule != "allowed")
 
 
-def test_every_tag_has_a_reason_and_unknown_ones_a_suggestion():
-    assert {"accuracy", "cut", "change_rate", "overlap_histogram", "fitted_count"} <= set(
-        limits.tags()
-    )
+def test_every_tag_has_a_reason_and_what_is_wrong_is_refused():
     assert all(limits.never(tag) for tag in limits.tags())
     with pytest.raises(UnknownKeyError) as caught:
         limits.never("acuracy")
     assert "accuracy" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
+    for text, word in (
         ("never: {}\nclaims: {p: [{match: [a], rule: never, tag: nothing}]}", "nothing"),
         ("never: {}\nclaims: {p: [{match: [a], rule: never}]}", "reason"),
         ("never: {}\nclaims: {p: [{match: [a], rule: maybe, reason: r}]}", "maybe"),
         ("never: {}\nclaims: {}\nmore: 1", "more"),
-    ],
-)
-def test_rules_are_read_strictly(text, word):
-    with pytest.raises(DataError, match=word):
-        limits.read_limits(text)
+    ):
+        with pytest.raises(DataError, match=word):
+            limits.read_limits(text)

@@ -26,18 +26,24 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import msgspec
 
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.plan.plan import cell_hash
 from dgbench.harness.report.run import load_run
+from dgbench.lab import judging
+from dgbench.lab.contests import Contest
 from dgbench.lab.paper import Check, Claim, Finding, Paper
 from dgbench.systems.base.registry import find_paper
+from dgbench.systems.dgc.checks import stale
 from tests.golden.synthetic import synthetic_rows
 
 HERE = Path(__file__).parent
@@ -87,12 +93,14 @@ SYNTHETIC = (("full", "cpu"), ("paper", "cuda"))
 
 
 @cache
-def kept_runs() -> dict[str, Any]:
-    """Kept runs of papers by `machine/paper`, decoded once a process."""
-    return {
-        f"{path.parent.parent.name}/{path.parent.name}": load_run(path.parent)
-        for path in sorted(KEPT.glob("*/*/run.json"))
-    }
+def _run(folder: Path) -> Any:
+    return load_run(folder)
+
+
+def kept_runs(paper: str = "*") -> dict[str, Any]:
+    """Kept runs of a paper, or of all, by `machine/paper`, each decoded once a process."""
+    folders = (path.parent for path in sorted(KEPT.glob(f"*/{paper}/run.json")))
+    return {f"{folder.parent.name}/{folder.name}": _run(folder) for folder in folders}
 
 
 def thinned(row: Any) -> Any:
@@ -109,43 +117,71 @@ def thinned(row: Any) -> Any:
     return row
 
 
-def record(paper: Paper) -> Record:
-    """All that is recorded of a paper."""
+def record(paper: Paper, *, words: bool = True) -> Record:
+    """All that is recorded of a paper; without answers, which are words, if they are not asked."""
     found: Record = {name: [] for name in (*COMPARED, WORDS)}
     found["cells.tsv"] += sorted(_cells(paper))
-    kept = []
-    for name, run in kept_runs().items():
+    kept, cases = [], []
+    for name, run in kept_runs(paper.name).items():
         rows = [thinned(row) for row in run.everything if row.paper == paper.name]
         kept += rows
-        if rows:
-            for variant, change in VARIANTS.items():
-                _add(found, paper, change(rows), name.partition("/")[0], variant)
+        machine = name.partition("/")[0]
+        cases += [(machine, variant, change(rows), True) for variant, change in VARIANTS.items()]
     for preset, device in SYNTHETIC:
         made = synthetic_rows(paper, kept, preset, device)
-        _add(found, paper, made, "synthetic", f"{preset} {device}", drawn=False)
-        if (preset, device) == SYNTHETIC[-1]:
-            _add_drawn(found, paper, [row for row in made if row.round == 1], "synthetic", device)
+        cases.append(("synthetic", f"{preset} {device}", made, False))
+    for machine, variant, rows, drawn in cases:
+        with remembering():
+            for line, said in _claims(paper, rows, machine, variant):
+                found["claims.tsv"].append(line)
+                found[WORDS] += said
+            if drawn:
+                _add_drawn(found, paper, rows, machine, variant, words=words)
+    firsts = [row for row in cases[-1][2] if row.round == 1]
+    _add_drawn(found, paper, firsts, "synthetic", SYNTHETIC[-1][1], words=words)
     return {name: sorted(set(lines)) for name, lines in found.items()}
 
 
-def _add(
-    found: Record, paper: Paper, rows: Sequence[Any], machine: str, variant: str, *,
-    drawn: bool = True,
-) -> None:  # fmt: skip
-    for line, words in _claims(paper, rows, machine, variant):
-        found["claims.tsv"].append(line)
-        found[WORDS] += words
-    if drawn:
-        _add_drawn(found, paper, rows, machine, variant)
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Compute once what many claims ask of the same rows; each that asks reads it."""
+    with (
+        mock.patch.object(Contest, "each", remembered(Contest.each)),
+        mock.patch.object(Contest, "pooled", remembered(Contest.pooled)),
+        mock.patch.object(stale, "_runs", remembered(stale._runs)),
+    ):
+        yield
+
+
+def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of rows and of what has a `repr`, asked once under each noise floor."""
+    known: dict[Any, tuple[Any, ...]] = {}
+
+    @wraps(function)
+    def ask(*given: Any) -> Any:
+        shown = [id(one) if isinstance(one, list | tuple) else repr(one) for one in given]
+        key = (judging.current_floor(), *shown)
+        with judging.judging_apart() as context:
+            if key not in known:
+                # With what was given: the id of a list is another one's once it is gone.
+                known[key] = function(*given), context, given
+            found, told, _ = known[key]
+            if told is not context:
+                context.reads |= told.reads
+                context.ratios += told.ratios
+                context.asked += told.asked
+        return copy(found)
+
+    return ask
 
 
 def _add_drawn(
-    found: Record, paper: Paper, rows: Sequence[Any], machine: str, variant: str
+    found: Record, paper: Paper, rows: Sequence[Any], machine: str, variant: str, *, words: bool
 ) -> None:
     for experiment in paper.experiments:
         mine = [row for row in rows if row.experiment == experiment.name]
         where = (machine, variant, experiment.name)
-        if said := _caught(experiment.answer, mine):
+        if words and (said := _caught(experiment.answer, mine)):
             found[WORDS].append("\t".join((*where, str(said))))
         for figure in experiment.figures():
             points = _caught(figure.points, mine)
@@ -306,10 +342,10 @@ def write(paper: str) -> int:
     return sum(map(len, found.values()))
 
 
-def differences(paper: str) -> tuple[list[str], int]:
+def differences(paper: str, *, words: bool = True) -> tuple[list[str], int]:
     """Lines of decisions, numbers and cells that differ, as a diff has them, and the number of
     words that do."""
-    old, new = read(paper), record(find_paper(paper))
+    old, new = read(paper), record(find_paper(paper), words=words)
     found: list[str] = []
     for name in COMPARED:
         lines = difflib.unified_diff(old[name], new[name], name, name, n=0, lineterm="")

@@ -27,15 +27,18 @@ def synthetic_rows(paper: Paper, kept: Sequence[Any], preset: str, device: str) 
     """Rows of all cells of a preset on a device, made from the kept rows of the paper."""
     found = []
     for experiment in paper.experiments:
-        patterns = [
-            row for row in kept
-            if row.experiment == experiment.name and row.ok and row.observations
-        ]  # fmt: skip
+        mine = [row for row in kept if row.experiment == experiment.name]
+        patterns: dict[str, Any] = {}  # of each params the last row by id
+        for row in sorted(mine, key=lambda row: row.id, reverse=True):
+            if row.ok and row.observations:
+                patterns.setdefault(repr(sorted(row.params.items())), row)
         for cell in experiment.cells(preset, device):  # type: ignore[arg-type]
             if not patterns or cell.unavailable:
                 continue
-            pattern = max(patterns, key=lambda row: (_likeness(row.params, cell.params), row.id))
-            found += [_made(pattern, cell, preset, device, turn) for turn in range(1, ROUNDS + 1)]
+            pattern = max(
+                patterns.values(), key=lambda row: (_likeness(row.params, cell.params), row.id)
+            )
+            found += _made(pattern, cell, preset, device)
     return found
 
 
@@ -44,28 +47,41 @@ def _likeness(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[int, in
     return sum(one.get(name) == value for name, value in other.items()), len({*one} & {*other})
 
 
-def _made(pattern: Any, cell: Any, preset: str, device: str, turn: int) -> Any:
+def _made(pattern: Any, cell: Any, preset: str, device: str) -> list[Any]:
+    """Rows of all rounds of a cell."""
     of = cell_hash(cell, preset, device)
-    observed = []
+    moved = []
     for one in pattern.observations:
-        if not metric(one.metric).exact:
-            dims = sorted((name, str(value)) for name, value in one.dims.items())
-            factor = math.exp(SPREAD * _draw(of, one.metric, dims) + NOISE * _draw(of, turn, dims))
-            if metric(one.metric).kind == "share":
-                factor = min(factor, 1.0)
-            ends = [None if end is None else end * factor for end in (one.low, one.high)]
-            one = msgspec.structs.replace(
-                one, value=one.value * factor, low=ends[0], high=ends[1],
-                samples=[factor * sample for sample in one.samples],
-            )  # fmt: skip
-        observed.append(one)
-    row = msgspec.structs.replace(
-        pattern, id=f"{of[:8]}-r{turn}", cell_hash=of, params=dict(cell.params), group=cell.group,
-        round=turn, preset=preset, device=cell.device or device, observed=observed, touched={},
-        values={}, units={}, counters={}, phases={}, samples=[], disturbed="", replaced=False,
-    )  # fmt: skip
-    row.__dict__.pop("observations", None)
-    return row
+        if metric(one.metric).exact:
+            moved.append([one] * ROUNDS)
+            continue
+        dims = sorted((name, str(value)) for name, value in one.dims.items())
+        most = 1.0 if metric(one.metric).kind == "share" else math.inf
+        wide = SPREAD * _draw(of, one.metric, dims)
+        factors = (
+            min(most, math.exp(wide + NOISE * _draw(of, turn, dims)))
+            for turn in range(1, ROUNDS + 1)
+        )
+        moved.append([_scaled(one, factor) for factor in factors])
+    rows = []
+    for turn, observed in enumerate(zip(*moved, strict=True), 1):
+        row = msgspec.structs.replace(
+            pattern, id=f"{of[:8]}-r{turn}", cell_hash=of, params=dict(cell.params),
+            group=cell.group, round=turn, preset=preset, device=cell.device or device,
+            observed=list(observed), touched={}, values={}, units={}, counters={}, phases={},
+            samples=[], disturbed="", replaced=False,
+        )  # fmt: skip
+        row.__dict__.pop("observations", None)
+        rows.append(row)
+    return rows
+
+
+def _scaled(one: Any, factor: float) -> Any:
+    low, high = (None if end is None else end * factor for end in (one.low, one.high))
+    samples = [factor * sample for sample in one.samples]
+    return msgspec.structs.replace(
+        one, value=one.value * factor, low=low, high=high, samples=samples
+    )
 
 
 def _draw(*of: Any) -> float:

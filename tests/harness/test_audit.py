@@ -27,34 +27,31 @@ def audit():
 FLAW = {"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["1.1"], "description": "bad"}
 
 
-def answer(*packages: dict) -> str:
-    return json.dumps({"dependencies": list(packages), "fixes": []})
-
-
-def clean(name: str) -> dict:
-    return {"name": name, "version": "1.0", "vulns": []}
-
-
-def skipped(name: str) -> dict:
-    return {"name": name, "skip_reason": f"not found on PyPI: {name}"}
+def answer(*packages: str) -> str:
+    """Output of pip-audit on packages, by one word each."""
+    said = {
+        "clean": {"vulns": []}, "flawed": {"vulns": [FLAW]}, "skipped": {"skip_reason": "unknown"},
+        "ours": {"name": "dgbench", "skip_reason": "not found on PyPI: dgbench"},
+    }  # fmt: skip
+    found = [{"name": f"p{n}", "version": "1.0"} | said[one] for n, one in enumerate(packages)]
+    return json.dumps({"dependencies": found, "fixes": []})
 
 
 @pytest.mark.parametrize(
     ("code", "out", "err", "state", "audited"),
     [
-        (0, answer(clean("a"), clean("b"), skipped("dgbench")), "", "clean", 2),
-        (1, answer(clean("a"), {**clean("b"), "vulns": [FLAW]}), "", "vulnerable", 2),
-        (0, answer(clean("a"), clean("b"), skipped("c")), "", "partly audited", 2),
+        (0, answer("clean", "clean", "ours"), "", "clean", 2),
+        (1, answer("clean", "flawed"), "", "vulnerable", 2),
+        (0, answer("clean", "clean", "skipped"), "", "partly audited", 2),
         # "No known vulnerabilities found", says pip-audit here, and ends with 0
-        (0, answer(skipped("a"), skipped("b")), "No known", "not audited", 0),
+        (0, answer("skipped", "skipped"), "No known", "not audited", 0),
         (0, answer(), "", "not audited", 0),
         (1, "", "ConnectionError: Max retries exceeded", "not audited", 0),
         (1, "not json", "", "not audited", 0),
         # one that is found counts, however few were answered
-        (1, answer({**clean("a"), "vulns": [FLAW]}, skipped("b"), skipped("c")), "",
-         "vulnerable", 1),
+        (1, answer("flawed", "skipped", "skipped"), "", "vulnerable", 1),
     ],
-)  # fmt: skip
+)
 def test_skipped_is_not_audited(audit, code, out, err, state, audited) -> None:
     outcome = audit.decide(code, out, err)
     assert (outcome.state, outcome.audited) == (state, audited)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import signal
 from datetime import datetime, timedelta
@@ -69,24 +70,15 @@ def server(tmp_path_factory, warm_starts_of_module):
     made.close()
 
 
-class Troubled(Listener):
-    """Brings the fault of a job about, row by row."""
-
-    def __init__(self, nodes: Nodes) -> None:
-        self.nodes, self.rows = nodes, 0
-
-    def on_row(self, row) -> None:
-        self.rows += 1
-        self.nodes.fault(self.rows)
-
-
 @pytest.fixture
 def nodes(tmp_path, monkeypatch, server):
     """A cluster whose jobs run in forks of this process, on a fork server that they share."""
     with slurm(tmp_path) as found:
 
         def run(plan, store, **settings):
-            settings |= {"listener": Troubled(found), "server": server, "limits": False}
+            count, listener = itertools.count(1), Listener()
+            listener.on_row = lambda row: found.fault(next(count))
+            settings |= {"listener": listener, "server": server, "limits": False}
             return run_plan(plan, store, threads=1, watch=False, **settings)
 
         monkeypatch.setattr(shard, "run_plan", run)
@@ -252,12 +244,12 @@ class Written:
         return collect(Submission.open(self.submission.path), {}, out=self.out, now=self.now)
 
 
-def set_of(name, value, place=-1):
+def set_of(name, value):
     def change(rows):
-        setattr(rows[place], name, value)
+        setattr(rows[-1], name, value)
         return rows
 
-    return change
+    return lambda written: written.rewrite(1, change)
 
 
 def of_other_facts(model="x", rows=slice(None), **code):
@@ -294,12 +286,12 @@ DAMAGE = {
     "seed": lambda w: w.update(1, seed=7),
     "plan preset": replan(budget_s=9.0),
     "row twice": lambda w: w.rewrite(1, lambda rows: [*rows, rows[0]]),
-    "row of another": lambda w: w.rewrite(1, set_of("cell_hash", "0" * 16)),
-    "row's params": lambda w: w.rewrite(1, set_of("params", {"how": "ok"})),
+    "row of another": set_of("cell_hash", "0" * 16),
+    "row's params": set_of("params", {"how": "ok"}),
     "after collection": lambda w: w.update(1, ended=at(99)(w)),
-    "no node": lambda w: w.rewrite(1, set_of("node", "")),
+    "no node": set_of("node", ""),
     "other make": of_other_facts("y", slice(2, None)),
-    "round on two": lambda w: w.rewrite(1, set_of("node", "node-9")),
+    "round on two": set_of("node", "node-9"),
     "ended before": lambda w: w.update(1, ended=at(-9)(w)),
     "before submission": lambda w: w.update(1, started=at(-9)(w)),
     "not whole": lambda w: w.update(1, state="partial"),

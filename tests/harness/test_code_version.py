@@ -26,11 +26,6 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def commit_of(tree: Path) -> str:
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tree, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 @pytest.mark.parametrize(
     ("folder", "stated", "expected"),
     [
@@ -45,5 +40,5 @@ def test_what_is_stated_goes_before_an_enclosing_tree(
 ) -> None:
     monkeypatch.setattr(MODULE, "__file__", str(tree / folder / "provenance.py"))
     monkeypatch.setenv("DGBENCH_COMMIT", stated)
-    found = code_version()
-    assert found["commit"] == (commit_of(tree) if expected == "tree" else expected)
+    head = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=tree, text=True).strip()
+    assert code_version()["commit"] == (head if expected == "tree" else expected)

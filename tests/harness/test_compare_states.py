@@ -53,15 +53,6 @@ def noisy(mean, seed, count=6, spread=0.01):
     return [mean * draw.lognormvariate(0, spread) for _ in range(count)]
 
 
-def turns(gain, low, high, **more):
-    """One row whose settings took turns in a process."""
-    observed = [
-        observation("epoch_time", 2.0, setting="base"),
-        observation("speedup", gain, low=low, high=high, setting="fast", baseline="base"),
-    ]
-    return cell("turns", [None], observed=observed, **more)
-
-
 def compared(old, new):
     return compare_runs(Memory(old), Memory(new, "4e5f6a7b"))
 
@@ -110,9 +101,6 @@ def test_data_and_facts_that_differ_are_told():
     assert compare_runs(a, b).differs == ["data", "code"]
 
 
-# -- what a side may be
-
-
 def kept(tmp_path, seed=1, scale=1.0, commit="0" * 40, started=None):
     """A run on disk, with a commit in its provenance."""
     path = fake_run.make_run(tmp_path / "runs", seed=seed, scale=scale)
@@ -143,30 +131,21 @@ def test_a_side_is_a_run_a_folder_a_commit_or_a_machine(tmp_path, monkeypatch):
     ):  # fmt: skip
         assert find_state(side).runs == runs
     assert find_state("results/reference/invented-2-cores").name == "invented-2-cores"
-
-
-@pytest.mark.parametrize("side", ["nothing", "machine:nowhere", "abcdef1234", "last", "last,",
-                                  "empty"])  # fmt: skip
-def test_a_side_that_is_nothing_is_an_error(tmp_path, monkeypatch, side):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path / "runs"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises((UnknownKeyError, StoreError, InvalidInputError)):
-        find_state(side)
-
-
-# -- figures, pages and the command
-
-
-def call(*arguments) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", *map(str, arguments)])
-    return int(ended.value.code or 0)
+    for side in ("nothing", "machine:nowhere", "abcdef1234", "last,", "empty"):
+        with pytest.raises((UnknownKeyError, StoreError, InvalidInputError)):
+            find_state(side)
 
 
 def test_the_command_writes_a_page_that_stands_alone_and_json(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     a, b = kept(tmp_path), kept(tmp_path, seed=2, scale=1.5)
+
+    def call(*arguments) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main(["compare", *map(str, arguments)])
+        return int(ended.value.code or 0)
+
     assert call(a, b, "--out", "out") == 1
     page = (tmp_path / "out" / "compare.html").read_text()
     assert "22 SLOW, 0 FAST" in page

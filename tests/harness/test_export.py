@@ -26,11 +26,8 @@ def test_observations_keep_every_number(run, tmp_path):
     every = [(row, one) for row in rows for one in row.observations]
     assert len(read) == len(every) > 0
     for (_, line), (row, one) in zip(read.iterrows(), every, strict=True):
-        assert (line["id"], line["metric"], line["unit"]) == (
-            row.id,
-            one.metric,
-            UNITS[line["kind"]],
-        )
+        unit = UNITS[line["kind"]]
+        assert (line["id"], line["metric"], line["unit"]) == (row.id, one.metric, unit)
         assert float(line["value"]) == one.value
         assert json.loads(line["samples"] or "[]") == one.samples
         for name, value in {**row.params, **one.dims}.items():

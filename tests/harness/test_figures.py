@@ -1,4 +1,4 @@
-"""Figures: each kind draws with failures, and shows the numbers of its points in their places."""
+"""Figures: each kind draws with failures, and shows the numbers of its points."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgbench.harness.figures.curves import curve_of
 from dgbench.harness.figures.draw import KINDS
 from dgbench.harness.figures.frontier import MAX_LINES, best
 from dgbench.harness.figures.noise import side
-from dgbench.harness.figures.palette import STATUS_WORDS, looks
+from dgbench.harness.figures.palette import STATUS_WORDS
 from dgbench.harness.figures.style import styled
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.runtime.statistics import ConfidenceInterval, verdict
@@ -31,25 +31,18 @@ def draw(kind, points, folder, options=None, context=fake_run.CONTEXT, **more):
     return draw_points(kind, "f", "A title", points, folder, context, options, **more)
 
 
-def titled(name):
-    return looks([name])[name].title
-
-
-# Rows of a kind: key of its panels, label of a point's row, and the number in it.
-ROWED = {
-    "speedup": ("panel", lambda p: p["row"], lambda p: p["value"]),
-    "across": ("panel", lambda p: p["row"], lambda p: p["value"]),
-    "time_split": ("panel", lambda p: f"{p['row']} · {titled(p['system'])}",
-                   lambda p: p["total"]),
-    "failed_cells": ("model", lambda p: p["dataset"], lambda p: p["seconds"]),
-    "ablation": ("panel", lambda p: f"+ {p['technique']}" if p["step"] else "all off",
-                 lambda p: p["gain"] if p["step"] else p["seconds"]),
-    "limit_share": ("panel", lambda p: f"{p['row']} · {titled(p['system'])}",
-                    lambda p: p["value"]),
-    "correctness": ("panel", lambda p: titled(p["system"]), lambda p: p["seconds"]),
-    "changes": ("panel", lambda p: p["row"], lambda p: 100 * (p["value"] - 1)),
-    "device_use": ("panel", lambda p: p["row"], lambda p: p["value"]),
-}  # fmt: skip
+# Kinds that write numbers: key of their panels, and the number of a point.
+NUMBERED = {
+    "speedup": ("panel", lambda p: p["value"]),
+    "across": ("panel", lambda p: p["value"]),
+    "time_split": ("panel", lambda p: p["total"]),
+    "failed_cells": ("model", lambda p: p["seconds"]),
+    "ablation": ("panel", lambda p: p["gain"] if p["step"] else p["seconds"]),
+    "limit_share": ("panel", lambda p: p["value"]),
+    "correctness": ("panel", lambda p: p["seconds"]),
+    "changes": ("panel", lambda p: 100 * (p["value"] - 1)),
+    "device_use": ("panel", lambda p: p["value"]),
+}
 UNITS = {"ms": 1e-3, "µs": 1e-6, "k": 1e3, "M": 1e6}
 
 
@@ -64,66 +57,25 @@ def says(text, value):
     return value < shown if match[1] else abs(shown - value) <= half
 
 
-def figure_of(kind, points, options):
+@pytest.mark.parametrize("kind", NUMBERED)
+def test_every_number_and_failure_stands_in_its_panel(kind):
+    make, options = fake_points.POINTS[kind]
+    key, value = NUMBERED[kind]
     module = importlib.import_module(f"dgbench.harness.figures.{kind}")
     with styled():
-        figure = module.draw(points, options, fake_run.CONTEXT, True)
-        figure.canvas.draw()
-    return figure
-
-
-def panels(figure, names):
-    """Axes by the title above them; the only ones where there is one panel."""
-    if names == [None]:
-        return {None: figure.axes[0]}
-    return {axes.get_title(loc="left"): axes for axes in figure.axes}
-
-
-def texts_by_row(figure, axes):
-    """Texts of a panel by the label of their row, which may stand beside another panel."""
-    marked = next(a for a in (axes, *figure.axes) if abs(a.bbox.y0 - axes.bbox.y0) < 1
-                  and any(t.get_text() for t in a.get_yticklabels()))  # fmt: skip
-    place = marked.get_yaxis_transform().transform
-    labels = [t.get_text().replace("\n", " ").replace(" (twin)", "")
-              for t in marked.get_yticklabels()]  # fmt: skip
-    heights = {label: place((0, tick))[1]
-               for label, tick in zip(labels, marked.get_yticks(), strict=True)}  # fmt: skip
-    rows = {label: [] for label in heights}
-    for text in axes.texts:
-        box = text.get_window_extent()
-        near = min(heights, key=lambda label: abs(heights[label] - (box.y0 + box.y1) / 2))
-        rows[near].append(text.get_text().replace("\n", " "))
-    return rows
-
-
-def uneven(points, key, label):
-    """The points, of whose second panel the first row is gone and the others are turned round."""
-    names = list(dict.fromkeys(p.get(key) for p in points))
-    if len(names) < 2:
-        return points
-    second = [p for p in points if p[key] == names[1]]
-    second = [p for p in second[::-1] if label(p) != label(second[0])]
-    return [p for p in points if p[key] != names[1]] + second
-
-
-@pytest.mark.parametrize("kind", ROWED)
-def test_every_number_and_failure_stands_in_its_row(kind):
-    make, options = fake_points.POINTS[kind]
-    key, label, value = ROWED[kind]
+        figure = module.draw(make(), options, fake_run.CONTEXT, True)
     points = [p for p in make() if not p.get("fold") and p.get("word") != "SAME"]
-    points = points if kind == "ablation" else uneven(points, key, label)
-    figure = figure_of(kind, points, options)
-    names = list(dict.fromkeys(p.get(key) for p in points))
-    for panel, axes in panels(figure, names).items():
-        said_of = texts_by_row(figure, axes)
-        for point in (p for p in points if p.get(key) == panel):
-            said = said_of[label(point)]
-            if point.get("failed"):
-                status = point["failed"].partition(":")[0]
-                words = ("not read", "not offered", STATUS_WORDS.get(status, status))
-                assert any(w in text for text in said for w in words), point
-            else:
-                assert any(says(text, value(point)) for text in said), (point, said)
+    alone = len({p.get(key) for p in points}) == 1
+    panels = {None if alone else axes.get_title(loc="left"): axes for axes in figure.axes[::-1]}
+    for point in points:
+        axes = panels[None if alone else point.get(key)]
+        said = [text.get_text().replace("\n", " ") for text in axes.texts]
+        if point.get("failed"):
+            status = point["failed"].partition(":")[0]
+            words = ("not read", "not offered", STATUS_WORDS.get(status, status))
+            assert any(word in text for text in said for word in words), point
+        else:
+            assert any(says(text, value(point)) for text in said), (point, said)
 
 
 @pytest.mark.parametrize("kind", KINDS)

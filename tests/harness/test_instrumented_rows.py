@@ -11,6 +11,7 @@ from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store import Store
 from dgbench.lab.metrics import metric
 from dgbench.systems.base import get_paper
+from tests.golden.record import remembering
 
 KEPT = Path(__file__).parents[2] / "results" / "reference"
 RUNS = [*{p.parent.name: p.parent for p in sorted(KEPT.glob("*/*/run.json"), reverse=True)
@@ -43,12 +44,13 @@ def test_nothing_but_phases_looks_at_an_instrumented_process(folder):
     kept = [row for row in Store.open(folder).rows() if row.paper == paper.name]
     plain = [row for row in kept if not row.instrumented]
     both = plain + [slow(row) for row in plain if row.ok]
-    looked = [
-        claim.id
-        for claim in load_ledger(paper.ledger)
-        if claim.id not in SHARE_CLAIMS
-        and paper.checks[claim.id](claim, both) != paper.checks[claim.id](claim, plain)
-    ]
+    with remembering():
+        looked = [
+            claim.id
+            for claim in load_ledger(paper.ledger)
+            if claim.id not in SHARE_CLAIMS
+            and paper.checks[claim.id](claim, both) != paper.checks[claim.id](claim, plain)
+        ]
     for experiment in paper.experiments:
         if (folder.name, experiment.name) in SHARES:
             continue

@@ -122,28 +122,18 @@ def test_a_device_that_offers_everything():
     assert fake.freed == 2
 
 
-def course_of(fake, samples=4, period=0.2, begin=50.0, monkeypatch=None):
-    """Sample without a thread and at times that are told."""
-    recording = Recording(begin=begin)
-    sampler = GpuSampler(Nvml(fake), recording=recording)
-    sampler.start()
+def test_the_course_of_a_gpu_is_recorded_with_its_limits(monkeypatch):
+    """Four samples without a thread, at times that are told."""
+    fake, recording = FakeNvml(), Recording(begin=50.0)
+    sampler = GpuSampler(Nvml(fake), recording=recording).start()
     sampler._stop.set()
     sampler._thread.join()
-    for name in list(recording.rings):
-        del recording.rings[name]
-    clock = SimpleNamespace(now=begin)
-    monkeypatch.setattr(nvml_module.time, "monotonic", lambda: clock.now)
+    recording.rings.clear()
     sampler._next_gpm = 0.0
-    for i in range(samples):
-        clock.now = begin + i * period
+    for now in (50.0, 50.2, 50.4, 50.6):
+        monkeypatch.setattr(nvml_module.time, "monotonic", lambda now=now: now)
         sampler._sample(course=True)
-    clock.now = begin + samples * period
-    return recording, sampler.stop()
-
-
-def test_the_course_of_a_gpu_is_recorded_with_its_limits(monkeypatch):
-    fake = FakeNvml()
-    recording, found = course_of(fake, monkeypatch=monkeypatch)
+    found = sampler.stop()
     assert set(recording.rings) == {
         "gpu_memory", "gpu_resident", "gpu_power", "gpu_sm_clock", "gpm_sm_active",
     }  # fmt: skip
@@ -175,10 +165,15 @@ LOSES = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def whole():
+    return sampled(FakeNvml(), 0.01)
+
+
 @pytest.mark.parametrize("how", ["fails", "absent"])
 @pytest.mark.parametrize("call", LOSES)
-def test_what_one_call_refuses_has_a_reason_and_nothing_else_is_lost(call, how):
-    whole, found = sampled(FakeNvml(), 0.01), sampled(FakeNvml(**{how: [call]}), 0.01)
+def test_what_one_call_refuses_has_a_reason_and_nothing_else_is_lost(whole, call, how):
+    found = sampled(FakeNvml(**{how: [call]}), 0.01)
     lost = {k for k in whole if type(found.get(k)) is not type(whole[k])}
     assert lost - {"gpm_dram_percent"} == set(LOSES[call].split())
     assert all("not offered" in found[name] for name in lost & set(found))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import msgspec
 import pytest
 from fake_run import make_run
@@ -12,7 +10,6 @@ from dgbench.harness.quantities import exact
 from dgbench.harness.repeat import agreement
 from dgbench.harness.store import Row, Store
 from dgbench.lab.table import observation
-from dgbench.runtime.statistics import paired_ratio
 
 
 def counted(**counts):
@@ -49,21 +46,3 @@ def test_one_counter_of_one_process_is_enough(kind, name, value):
     (one,) = found.apart
     assert (one.what, one.a, one.b) == (name, before.get(name), after.get(name))
     assert found.exit_code == 1
-
-
-def raced(seed, turns=11, cells=120):
-    """Processes whose settings took turns."""
-    draw, rows = random.Random(seed), []
-    for number in range(cells):
-        slow, fast = ([mean * draw.lognormvariate(0, 0.1) for _ in range(turns)] for mean in (3, 1))
-        ratio = paired_ratio(slow, fast, method="sign")
-        one = observation("speedup", ratio.value, low=ratio.low, high=ratio.high, setting="fast")
-        rows.append(cell(f"d{number}", observed=[one]))
-    return rows
-
-
-def test_ratios_of_one_truth_agree_as_often_as_they_say():
-    found = agreement(raced(1), raced(2))
-    assert found.coverage.n == found.coverage.clusters == 120
-    assert found.coverage.share >= 0.92
-    assert found.exit_code == 0

@@ -31,8 +31,6 @@ FRAMES = "new Promise(f=>requestAnimationFrame(()=>requestAnimationFrame(f)))"
 IMAGES = ("document.querySelectorAll('img').forEach(i=>{i.loading='eager'});"
           "Promise.all([...document.images].map(i=>i.decode()))")  # fmt: skip
 CLAIMS = "[...document.querySelectorAll('#claim-table tbody tr')]"
-ROWS = "[...document.querySelectorAll('#row-table tbody tr')]"
-
 world = test_site.world  # reports of two runs and their site
 
 
@@ -114,15 +112,11 @@ def page(tmp_path_factory):
         browser.process.terminate()
 
 
-@pytest.fixture(params=["report", "paper", "site", "paper of the site"])
+@pytest.fixture(params=["report", "site"])
 def front(request, world):
     """A page with all claims."""
-    return {
-        "report": world.first / "report.html",
-        "paper": world.first / "papers/toy.html",
-        "site": world.out / "claims.html",
-        "paper of the site": world.out / "papers/toy.html",
-    }[request.param]
+    pages = {"report": world.first / "report.html", "site": world.out / "claims.html"}
+    return pages[request.param]
 
 
 def pages(world) -> list[Path]:
@@ -182,26 +176,8 @@ def test_chips_and_verdicts_show_the_rows_that_they_name(page, front, world):
         assert count == f"{number} of {len(verdicts)}"
         page.js(click)
         assert shown(page, CLAIMS) == list(verdicts)
-    for glyph, name in GLYPHS.items():
-        count = choose(page, "filters", "g", glyph)
-        assert shown(page, CLAIMS) == [i for i, verdict in verdicts.items() if verdict == name]
-        assert count == f"{counts.get(name, 0)} of {len(verdicts)}"
-    choose(page, "filters", "g", "")
     choose(page, "filters", "q", "FIG1- claimed")
     assert shown(page, CLAIMS) == ["toy-fig1-what-is-claimed"]
-
-
-def test_statuses_show_the_rows_that_they_name(page, world):
-    page.open(world.out / "runs/other-machine-toy.html")
-    statuses = texts(page, ROWS, "r.querySelector('.fail')||r.cells[4]")
-    options = page.js("[...document.querySelector('#row-table-filter [name=s]').options]"
-                      ".map(o=>[o.value,o.textContent])")[1:]  # fmt: skip
-    assert {name for _, name in options} == set(statuses.values())
-    for value, name in options:
-        count = choose(page, "row-table-filter", "s", value)
-        named = [row for row, status in statuses.items() if status == name]
-        assert shown(page, ROWS) == named
-        assert count == f"{len(named)} of {len(statuses)}"
 
 
 def test_headings_sort_numbers_as_numbers_and_the_missing_last(page, front, world):

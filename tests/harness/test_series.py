@@ -68,16 +68,14 @@ def told(count=5000, length=20.0, begin=100.0):
     return tell(log)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "length", "spans"), [(False, 0.3, 0), (True, 20.0, 3), (True, 900.0, 5000)]
-)
+@pytest.mark.parametrize(("gpu", "length", "spans"), [(False, 0.3, 0), (True, 900.0, 5000)])
 def test_a_packed_course_is_small_and_comes_back(gpu, length, spans):
     made = recording(length, max(0.02, length / 3000), gpu=gpu)
     peaks = {name: max(v for v in ring.high if v is not None) for name, ring in made.rings.items()}
     packed = pack(made, length, told(spans, length) if spans else {})
     assert len(msgspec.json.encode(packed)) <= BYTES < 6000
-    with_course = row(series=packed)
-    assert decode(encode(with_course)) == with_course
+    row = Row(id="a-r1", series=packed)
+    assert decode(encode(row)) == row
     found = unpack(packed)
     assert set(found.tracks) == set(made.rings)
     for name, track in found.tracks.items():
@@ -103,8 +101,3 @@ def test_what_is_short_empty_or_broken_is_no_course():
     ring.add(-0.1, 5.0)
     ring.add(0.1, float("nan"))
     assert len(ring) == 0
-
-
-def row(**more):
-    return Row(id="a-r1", cell_hash="a", paper="p", experiment="e", params={"system": "x"},
-               group="g", samples=[1.0], **more)  # fmt: skip

@@ -25,7 +25,7 @@ from dgbench.harness.report.merge import assemble, merge_claims, strength
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Store
 from dgbench.harness.store.files import from_checked, to_checked
-from dgbench.runtime.errors import InvalidInputError, StoreError
+from dgbench.runtime.errors import StoreError
 from dgbench.systems.base import FigureSpec
 from dgbench.systems.base.registry import find_paper
 
@@ -266,14 +266,6 @@ def test_a_report_leaves_the_rest_of_its_folder_alone(world, undrawn, tmp_path):
     with pytest.raises(StoreError, match="outside"):
         build_report(run, [world.paper])
     assert outside.exists()
-
-
-def test_mistakes_are_named(world, tmp_path):
-    other = dataclasses.replace(world.paper, name="unheard")
-    for runs, papers in (([world.first], [other]), ([], None), ([tmp_path], None)):
-        with pytest.raises((InvalidInputError, StoreError)):
-            build_site(runs, tmp_path / "s", papers)
-    assert not (tmp_path / "s").exists()
 
 
 def test_the_committed_site_is_of_the_committed_rows():

@@ -24,6 +24,7 @@ from dgbench.harness.store.standing import (
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import observation
 from dgbench.systems.base import get_paper
+from tests.golden.record import remembering
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 KEPT = sorted(path.parent for path in REFERENCE.glob("*/*/rows.jsonl.gz"))
@@ -210,7 +211,9 @@ def test_no_verdict_rests_on_a_system_that_was_wrong(folder) -> None:
         wrong = {one.id: place(one) for one in mine if contender_of(one) == system and one.checks}
         spoiled = [spoilt(one) if one.id in wrong else one for one in rows]
         of = {one.id: place(one) for one in spoiled}
-        for verdict in evaluate(paper, spoiled).verdicts:
+        with remembering():
+            verdicts = evaluate(paper, spoiled).verdicts
+        for verdict in verdicts:
             places = {of[name] for name in verdict.rows}
             assert places.isdisjoint(wrong.values()), verdict.id
             assert system not in {name for name, *_ in places}, verdict.id

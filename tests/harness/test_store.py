@@ -17,7 +17,7 @@ from dgbench.lab.compare import (
     split_rounds,
 )
 from dgbench.lab.table import Table, observation
-from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
+from dgbench.runtime.errors import StoreError, UnknownKeyError
 
 
 def row(system="x", number=1, **more):
@@ -129,20 +129,6 @@ def test_pairs_are_formed_inside_group_and_round():
     assert paired(rows, {"system": "a"}, {"system": "c"}) is None
     assert paired(rows[:1] + rows[4:5], {"system": "a"}, {"system": "b"}) is None
     assert paired([], {}, {}) is None
-
-
-def test_pairs_follow_the_other_params_or_are_refused():
-    rows = [
-        row(s, 1, params={"size": n}, samples=[n * (2.0 if s == "a" else 1.0)], cell_hash=f"{s}{n}")
-        for s in "ab"
-        for n in (1, 10)
-    ]
-    found = paired(rows, {"system": "a"}, {"system": "b"})
-    assert (found.value, found.n) == (pytest.approx(2.0), 2)
-    one = paired(rows, {"system": "a", "size": 10}, {"system": "b", "size": 1})
-    assert one.value == pytest.approx(20.0)
-    with pytest.raises(InvalidInputError, match="ambiguous"):
-        paired(rows, {}, {"system": "b"})
 
 
 def step(time):

@@ -142,7 +142,7 @@ def test_every_planted_commit_is_found_in_log2_builds(tmp_path, count, planted):
         assert len(builds.built) <= math.ceil(math.log2(count + 1)) + 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_commits_that_do_not_build_are_left_out_with_a_reason(tmp_path_factory, data):
     count = data.draw(st.integers(2, 14))

@@ -179,7 +179,6 @@ def test_readings_agree_or_the_verdict_depends_on_them():
     assert apart.readings == {"a": "reproduced", "b": "contradicted"}
     wide = interval(3.0, 2.9, 3.1)  # readings of one side agree in the weakest of their words
     assert decide(claim(), Finding(readings={"a": high, "b": wide}), found).glyph == "d"
-    # one of them may not have been measured
     lacking = decide(claim(), Finding(readings={"a": high, "b": Finding()}), found)
     assert lacking.readings == {"a": "reproduced", "b": "not run here"}
     assert (lacking.glyph, lacking.lacks) == ("S", ("not all readings",))

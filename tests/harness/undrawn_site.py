@@ -11,16 +11,8 @@ from dgbench.harness.report.sections import collect, put_figures, sketches_of
 from dgbench.harness.report.site import SiteData
 from dgbench.systems.base import find_paper
 
-PARTS = ("systems", "datasets", "machines")
 
-
-def site_of(
-    runs: Iterable[Any],
-    papers: Mapping[str, Any] | None = None,
-    *,
-    merged: bool = True,
-    parts: tuple[str, ...] = PARTS,
-) -> SiteData:
+def site_of(runs: Iterable[Any], papers: Mapping[str, Any] | None = None) -> SiteData:
     """The model of some runs, of installed papers but for those that are given by name."""
     runs, shown = list(runs), []
     for run in runs:
@@ -33,4 +25,4 @@ def site_of(
             ]
             put_figures(section, drawn, run)
             shown.append((run, section))
-    return assemble(shown, runs, merged=merged, parts=parts)
+    return assemble(shown, runs, merged=True, parts=("systems", "datasets", "machines"))

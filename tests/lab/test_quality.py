@@ -17,7 +17,7 @@ from dgbench.lab.quality import (
     quality,
     scores_by_seed,
     seed_difference,
-)
+)  # fmt: skip
 from dgbench.lab.table import Table, observation
 
 SEEDS = range(1, MIN_SEEDS + 1)

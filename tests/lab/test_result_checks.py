@@ -14,7 +14,7 @@ from dgbench.lab.result_checks import (
     summarised,
     with_frames,
     with_owners,
-)
+)  # fmt: skip
 from dgbench.systems.base import oracle
 
 RESULT = torch.arange(4.0)

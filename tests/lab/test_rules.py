@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import gc
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,6 @@ PRINTS = {
 """Modules beside the terminal's, the commands' and `__main__` that print."""
 Modules = list[tuple[str, list[ast.AST]]]
 """Names, and all nodes of their trees."""
-EXPERIMENT_CLASSES = "/experiments/"
-"""Where classes are named by a figure or a table, and are unique in their paper only."""
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +123,9 @@ def test_no_dimension_travels_in_the_name_of_a_metric(modules: Modules) -> None:
 
 def test_a_class_has_a_name_of_its_own(floors: Modules) -> None:
     """A name stands for one thing in all code; an experiment's is unique in its paper."""
-    places: dict[str, list[str]] = {}
-    for place, nodes in [*floors, *python_files("benchmarks", "scripts")]:
-        owner = place.split("/")[1] + " " if EXPERIMENT_CLASSES in place else ""
-        for node in nodes:
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(owner + node.name, []).append(f"{place}:{node.lineno}")
-    assert not {name: found for name, found in places.items() if len(found) > 1}
+    names = Counter(
+        (place.split("/")[1] if "/experiments/" in place else "", node.name)
+        for place, nodes in [*floors, *python_files("benchmarks", "scripts")]
+        for node in nodes if isinstance(node, ast.ClassDef)
+    )  # fmt: skip
+    assert not [name for name, count in names.items() if count > 1]

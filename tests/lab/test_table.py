@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dgbench.harness.store.row import Row
-from dgbench.lab.compare import paired, ratio, ratio_of
+from dgbench.lab.compare import ratio, ratio_of
 from dgbench.lab.table import Table, observation, rows_of
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 
@@ -119,16 +119,3 @@ def test_ratios_formed_in_processes_are_pooled_over_them() -> None:
     assert both is not None
     assert (both.value, both.n, both.twin, both.deviation) == (pytest.approx(4), 2, True, 2e-6)
     assert both.rows == ["a-g-r1", "a-g-r2"]
-
-
-def test_more_looks_at_the_data_widen_an_interval() -> None:
-    def width(looks: int) -> float:
-        rows = [
-            timed(system, n, second * (1 + n / 50), looks=looks)
-            for n in (1, 2, 3)
-            for system, second in (("slow", 2.0 + n / 9), ("fast", 1.0))
-        ]
-        found = paired(rows, {"system": "slow"}, {"system": "fast"})
-        return found.high - found.low
-
-    assert width(5) > width(1)

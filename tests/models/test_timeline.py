@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 
 from dgbench.datasets.transforms import m_transform_features
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.models import (
-    TIMELINE_MODELS,
-    CdGcn,
-    ClassHead,
-    EvolveGcnTimeline,
-    PairHead,
-    TmGcn,
-    build_model,
-    sample_pairs,
-)
+from dgbench.models import TIMELINE_MODELS, TmGcn, build_model, sample_pairs
 from dgbench.models.dtdg.tm_gcn import m_average
 from dgbench.models.frame import GcnLayer
 from dgbench.runtime.errors import InvalidInputError
@@ -49,14 +40,6 @@ def build(name: str, **fields):
     return build_model(name, **fields).double()
 
 
-def relu(x):
-    return x.clamp(min=0)
-
-
-def leaky_relu(x):
-    return torch.where(x > 0, x, x * 11 / 48)
-
-
 def lstm_step(w_in, w_hid, bias, x, h, c):
     i, f, g, o = (x @ w_in + h @ w_hid + bias).chunk(4, -1)
     sigmoid = lambda v: 1 / (1 + torch.exp(-v))  # noqa: E731
@@ -66,7 +49,6 @@ def lstm_step(w_in, w_hid, bias, x, h, c):
 
 def test_cd_gcn_follows_the_equations():
     model, data = build("cd_gcn"), Dense()
-    assert isinstance(model, CdGcn)
     assert model.spatial_dims == (8, 12)
     assert model.redistributed_dims == ((8, 6), (12, 6))
     hidden = data.features
@@ -75,7 +57,7 @@ def test_cd_gcn_follows_the_equations():
         after = []
         for t in range(STEPS):
             a = data.matrices[t] @ hidden[t]
-            y = relu(torch.cat([a, a @ conv.weight], dim=1))
+            y = torch.cat([a, a @ conv.weight], dim=1).clamp(min=0)
             h, c = lstm_step(*model.scan_weights(layer), y, h, c)
             after.append(h)
         hidden = after
@@ -85,20 +67,19 @@ def test_cd_gcn_follows_the_equations():
 
 def test_tm_gcn_follows_the_equations():
     model, data = build("tm_gcn"), Dense()
-    assert isinstance(model, TmGcn)
     assert model.redistributed_dims == ((6, 6),)
-    first = [relu(data.first(t) @ model.conv_1.weight) for t in range(STEPS)]
+    first = [(data.first(t) @ model.conv_1.weight).clamp(min=0) for t in range(STEPS)]
     want = []
     for t in range(STEPS):
         near = first[max(0, t - 2) : t + 1]
-        want.append(relu(data.matrices[t] @ (sum(near) / len(near)) @ model.conv_2.weight))
+        mean = sum(near) / len(near)
+        want.append((data.matrices[t] @ mean @ model.conv_2.weight).clamp(min=0))
     outputs = model.forward_frame(data, range(STEPS))
     torch.testing.assert_close(torch.stack(outputs), torch.stack(want))
 
 
 def test_evolvegcn_evolves_the_columns_of_its_weights():
     model, data = build("evolvegcn_o"), Dense()
-    assert isinstance(model, EvolveGcnTimeline)
     assert model.redistributed_dims == ()
     hidden = list(data.features)
     for layer in (model.layer_1, model.layer_2):
@@ -113,7 +94,8 @@ def test_evolvegcn_evolves_the_columns_of_its_weights():
                     cell.weight_ih.t(), cell.weight_hh.t(), bias, columns[k], columns[k], memory[k]
                 )
             weight = torch.stack(columns, dim=1)  # [inputs, H]
-            hidden[t] = leaky_relu(data.matrices[t] @ hidden[t] @ weight)
+            x = data.matrices[t] @ hidden[t] @ weight
+            hidden[t] = torch.where(x > 0, x, x * 11 / 48)
     outputs = model.forward_frame(data, range(STEPS))
     torch.testing.assert_close(torch.stack(outputs), torch.stack(hidden))
 
@@ -151,7 +133,6 @@ def test_blocks_equal_the_whole_and_the_state_has_its_size(name, window):
 
 def test_class_head_is_a_softmax_over_labelled_vertices():
     head = build("cd_gcn", classes=3).head
-    assert isinstance(head, ClassHead)
     hidden = torch.randn(4, HIDDEN).double()
     label = torch.tensor([2, -1, 0, 1])
     logits = hidden @ head.linear.weight.t()
@@ -166,7 +147,6 @@ def test_class_head_is_a_softmax_over_labelled_vertices():
 
 def test_pair_head_is_one_layer_on_both_vertices():
     head = build("tm_gcn", task="link").head
-    assert isinstance(head, PairHead)
     hidden = torch.randn(4, HIDDEN).double()
     pairs, label = torch.tensor([[0, 1, 1, 3], [1, 0, 1, 2]]), torch.tensor([1, 0, 0, 1])
     weight = torch.cat([head.source.weight, head.target.weight], dim=1)  # [2, 2 D]

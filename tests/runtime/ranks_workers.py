@@ -295,16 +295,6 @@ def compute(comm: Communicator) -> Tensor:
     return comm.all_reduce(x.grad)
 
 
-_held = b""
-
-
-def holds(comm: Communicator, mebibytes: int) -> int:
-    """Hold memory, more on higher ranks, until the process ends."""
-    global _held
-    _held = b"x" * ((comm.rank + 1) * mebibytes << 20)
-    return len(_held)
-
-
 def refused_exchange(comm: GroupCommunicator, text: str) -> tuple[str, str]:
     """Name of the error of an exchange that the backend refuses with a text, and the method."""
 

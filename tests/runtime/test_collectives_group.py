@@ -11,12 +11,6 @@ from torch import Tensor
 
 from dgbench.runtime.ranks import launch
 
-
-@pytest.fixture(autouse=True)
-def no_copy_thread_is_left() -> None:
-    """No test here opens a link, so the costly look for its threads is left out."""
-
-
 LIMIT_S = 240.0  # stops a hang; a busy machine may take a minute
 
 

@@ -7,30 +7,16 @@ import yaml
 from dgbench.runtime.documents import DEEPEST, decode_json, load_yaml
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (b"[" * 200_000, "level"),  # libyaml's loader overflows the stack of C
-        (b"- " * 200_000, "level"),
-        (b"a: &x [1]\nb: [*x, *x]", "aliases"),
-        (b"a: &x [*x]", "aliases"),
-        (b"{tolerance: 0.1, tolerance: 0.9}", "'tolerance' stands twice"),
-        (b"a: {b: 1}\na: {b: 2}", "'a' stands twice"),
-        (b"a: 2001-99-99", "month"),
-        (b"!!bool x", "form"),
-        (b"!!timestamp x", "form"),
-        (b"!!int x", "form"),
-        (b"0b_", "form"),
-        (b"9" * 5000, "form"),
-        (b"\xff", "unacceptable"),
-        (b"\x00", "control"),
-        (b"? [a]\n: b", "unhashable"),
-        (b"!!python/object/apply:os.getcwd []", "constructor"),
-    ],
-)
-def test_yaml_that_is_refused(text, words):
-    with pytest.raises(yaml.YAMLError, match=words):
-        load_yaml(text)
+def test_yaml_that_is_refused():
+    for text in (
+        b"[" * 200_000,  # libyaml's loader overflows the stack of C
+        b"- " * 200_000, b"a: &x [1]\nb: [*x, *x]", b"a: &x [*x]", b"a: {b: 1}\na: {b: 2}",
+        b"{tolerance: 0.1, tolerance: 0.9}", b"a: 2001-99-99", b"!!bool x", b"!!timestamp x",
+        b"!!int x", b"0b_", b"9" * 5000, b"\xff", b"\x00", b"? [a]\n: b",
+        b"!!python/object/apply:os.getcwd []",
+    ):  # fmt: skip
+        with pytest.raises(yaml.YAMLError):
+            load_yaml(text)
 
 
 def test_yaml_that_is_read():
@@ -41,13 +27,11 @@ def test_yaml_that_is_read():
     assert load_yaml("\ufeffa: é".encode()) == {"a": "é"}
 
 
-@pytest.mark.parametrize(
-    "text", [b"[" * 200_000, b'{"a":' * 200_000, b'"\xff"', b'{"\xff": 1}', b""]
-)
-def test_json_that_is_refused(text):
-    for kind in (msgspec.Raw, dict[str, int], list[list[int]]):
-        with pytest.raises(msgspec.DecodeError):
-            decode_json(text + b"?", kind)
+def test_json_that_is_refused():
+    for text in (b"[" * 200_000, b'{"a":' * 200_000, b'"\xff"', b'{"\xff": 1}', b""):
+        for kind in (msgspec.Raw, dict[str, int], list[list[int]]):
+            with pytest.raises(msgspec.DecodeError):
+                decode_json(text + b"?", kind)
 
 
 def test_json_that_is_read():

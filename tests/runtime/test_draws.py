@@ -20,12 +20,9 @@ def drawn(seed: str, *, disturbed: bool = False) -> list[int]:
     return [number for _ in range(3) for number in draws_of("frames").sample(range(1000), 5)]
 
 
-def test_processes_of_one_round_draw_alike_and_go_on_drawing() -> None:
+def test_processes_of_one_round_draw_alike_and_others_anew() -> None:
     first = drawn("run/round 1")
     assert drawn("run/round 1", disturbed=True) == first
-    assert len(set(map(tuple, (first[:5], first[5:10], first[10:])))) == 3
-
-
-def test_rounds_and_processes_without_a_seed_draw_anew() -> None:
-    assert drawn("run/round 1") != drawn("run/round 2")
+    assert len({*map(tuple, (first[:5], first[5:10], first[10:]))}) == 3
+    assert drawn("run/round 2") != first
     assert drawn("") != drawn("")

@@ -8,17 +8,16 @@ from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.runtime.fields import check_choices, check_count, check_counts
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.0, True, None, "3"])
-def test_a_count_is_an_integer_from_its_least_on(value):
-    with pytest.raises(InvalidInputError, match=r"size is .*>= 1"):
-        check_count("size", value)
+def test_a_count_is_an_integer_from_its_least_on():
+    for value in (0, -1, 1.0, True, None, "3"):
+        with pytest.raises(InvalidInputError, match=r"size is .*>= 1"):
+            check_count("size", value)
     check_count("size", 1)
     check_count("size", 0, 0)
 
 
 def test_optional_counts_may_be_none():
-    given = SimpleNamespace(size=2, bins=None)
-    check_counts(given, ("size",), optional=("bins",))
+    check_counts(SimpleNamespace(size=2, bins=None), ("size",), optional=("bins",))
     for lacking in (SimpleNamespace(size=None, bins=3), SimpleNamespace(size=2, bins=0)):
         with pytest.raises(InvalidInputError):
             check_counts(lacking, ("size",), optional=("bins",))

@@ -36,9 +36,11 @@ trees = st.recursive(
 
 
 @given(st.lists(trees, max_size=5))
-def test_every_second_belongs_to_the_innermost_phase(program):
-    clock = Clock()
+def test_every_second_belongs_to_the_innermost_phase_and_spans_add_up_to_it(program):
+    clock, log = Clock(), SpanLog()
+    keep_spans(log)
     meter = Meter(timing=True)
+    keep_spans(None)
     want: dict[str, int] = {}
 
     def run(parts, now):
@@ -53,12 +55,17 @@ def test_every_second_belongs_to_the_innermost_phase(program):
             else:
                 with meter.phase(part[0]):
                     run(part[1], part[0])
-        return now
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "time", clock)
         run(program, None)
     assert {name: s for name, s in meter.phases().items() if s} == want
+    last, sums = 0, dict.fromkeys(want, 0)
+    for name, begin, end in log.spans:
+        assert last <= begin < end <= clock.now
+        sums[name] += end - begin
+        last = end
+    assert sums == want
 
 
 def test_without_timing_no_clock_is_read(monkeypatch):
@@ -67,45 +74,6 @@ def test_without_timing_no_clock_is_read(monkeypatch):
     with meter.phase("compute"):
         meter.turn("gnn")
     assert meter.phases() == {}
-
-
-@pytest.fixture
-def log():
-    """A log that meters of this process tell of their phases, as in an instrumented process."""
-    made = SpanLog()
-    keep_spans(made)
-    yield made
-    keep_spans(None)
-
-
-@given(st.lists(trees, max_size=5))
-def test_spans_lie_one_after_another_and_add_up_to_the_phases(program):
-    clock = Clock()
-    made = SpanLog()
-    keep_spans(made)
-    meter = Meter(timing=True)
-    keep_spans(None)
-
-    def run(parts):
-        for part in parts:
-            if isinstance(part, int):
-                clock.now += part
-            elif isinstance(part, str):
-                meter.turn(part)
-            else:
-                with meter.phase(part[0]):
-                    run(part[1])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "time", clock)
-        run(program)
-    sums: dict[str, int] = {}
-    last = 0
-    for name, begin, end in made.spans:
-        assert last <= begin < end <= clock.now
-        sums[name] = sums.get(name, 0) + end - begin
-        last = end
-    assert sums == {name: s for name, s in meter.phases().items() if s}
 
 
 def test_many_marks_are_thinned_evenly() -> None:

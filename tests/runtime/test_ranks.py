@@ -24,12 +24,6 @@ from dgbench.runtime.errors import (
 from dgbench.runtime.ranks import RankError, RankMemoryError, RankTimeoutError, launch
 from dgbench.runtime.ranks.group import choose_backend
 
-
-@pytest.fixture(autouse=True)
-def no_copy_thread_is_left() -> None:
-    """No test here opens a link, so the costly look for its threads is left out."""
-
-
 LIMIT_S = 240.0  # stops a hang; a busy machine may take a minute
 SOON_S = 30.0
 """No fault may take longer than this, although the limit of the launch is higher."""
@@ -46,10 +40,6 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where temporary folders are made, for this test alone."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
-
-
-def left_in(folder: Path) -> list[str]:
-    return [path.name for path in folder.glob("dgbench-ranks-*")]
 
 
 def alive(pid: int) -> bool:
@@ -90,7 +80,7 @@ def test_a_fault_has_a_name(how: str, error: type, kind: str, own_folder: Path) 
     assert time.monotonic() - start < SOON_S
     assert (caught.value.rank, caught.value.kind) == (1, kind)
     assert how != "raises" or "break_down" in caught.value.trace
-    assert not left_in(own_folder)
+    assert not list(own_folder.glob("dgbench-ranks-*"))
 
 
 def test_a_hang_ends_at_the_limit_and_says_where() -> None:
@@ -118,10 +108,7 @@ def test_errors_of_dgbench_stay_what_they_are() -> None:
     assert caught.value.hint == "look"
     with pytest.raises(UnsupportedError, match=r"^rank 0 of 2: not on this machine"):
         launch(workers.fault, 2, ("unsupported", 0), timeout_s=LIMIT_S, threads=1)
-
-
-def test_a_result_that_cannot_travel() -> None:
-    with pytest.raises(DgbenchError, match="rank 0"):
+    with pytest.raises(DgbenchError, match="rank 0"):  # a result that cannot travel
         launch(workers.local_result, 1, timeout_s=LIMIT_S)
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,34 +21,19 @@ from dgbench.runtime.collectives.shared import Mailbox, share_memory
 from dgbench.runtime.errors import UnsupportedError
 
 
-@pytest.fixture(autouse=True)
-def no_copy_thread_is_left() -> None:
-    """No test here opens a link, so the costly look for its threads is left out."""
-
-
-class Room:
-    """An all-gather between threads."""
-
-    def __init__(self, size: int) -> None:
-        self.said: list[Any] = [None] * size
-        self.barrier = threading.Barrier(size, timeout=20)
-
-    def tell(self, rank: int) -> Callable[[Any], list[Any]]:
-        def say(what: Any) -> list[Any]:
-            self.said[rank] = what
-            self.barrier.wait()
-            found = list(self.said)
-            self.barrier.wait()
-            return found
-
-        return say
-
-
 def together(size: int, function: Callable[[int, Callable[[Any], list[Any]]], Any]) -> list[Any]:
-    """Results of `function(rank, tell)` in a thread each."""
-    room = Room(size)
+    """Results of `function(rank, tell)` in a thread each; `tell` is an all-gather."""
+    said, barrier = [None] * size, threading.Barrier(size, timeout=20)
+
+    def tell(rank: int, what: Any) -> list[Any]:
+        said[rank] = what
+        barrier.wait()
+        found = list(said)
+        barrier.wait()
+        return found
+
     with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(lambda rank: function(rank, room.tell(rank)), range(size)))
+        return list(pool.map(lambda rank: function(rank, partial(tell, rank)), range(size)))
 
 
 @contextmanager
@@ -72,13 +58,9 @@ def open_files() -> int:
 def test_parts_arrive_in_any_order(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 4))
     length = st.one_of(st.just(0), st.integers(1, 20_000))
-    plans = data.draw(
-        st.lists(
-            st.lists(st.lists(length, min_size=size, max_size=size), min_size=size, max_size=size),
-            min_size=1,
-            max_size=8,
-        )
-    )
+    row = st.lists(length, min_size=size, max_size=size)
+    plan = st.lists(row, min_size=size, max_size=size)
+    plans = data.draw(st.lists(plan, min_size=1, max_size=8))
     with boxes(size) as found:
         for number, plan in enumerate(plans, 1):
             for by in range(size):

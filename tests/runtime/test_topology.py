@@ -10,9 +10,9 @@ import ranks_workers as workers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dgbench.runtime import topology as machines
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.runtime.topology import (
-    TOPOLOGIES,
     MeasuredExchange,
     Topology,
     TopologyLink,
@@ -24,15 +24,9 @@ from dgbench.runtime.topology import (
     parse_link_matrix,
     pcie_switch_pair,
     topology,
-)
+)  # fmt: skip
 
-
-@pytest.fixture(autouse=True)
-def no_copy_thread_is_left() -> None:
-    """No test here opens a link, so the costly look for its threads is left out."""
-
-
-MADE = {name: topology(name) for name in TOPOLOGIES}
+MADE = {name: topology(name) for name in machines.TOPOLOGIES}
 
 
 def slow_time(machine: Topology, traffic: np.ndarray, messages: np.ndarray) -> float:
@@ -120,18 +114,14 @@ NIC0 PIX  SYS  SYS   X
 """
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
+def test_tables_that_are_broken() -> None:
+    for old, new, message in (
         ("GPU2 SYS  NV1   X", "GPU3 SYS  NV1   X", "no row for GPU 2"),
         ("GPU1 NV2", "GPU1 NV1", "GPU 0 to 1 is NV2, 1 to 0 is NV1"),
-        ("GPU0  X   NV2", "GPU0  X   WIRE", "row GPU0: WIRE"),
-        ("GPU0 GPU1 GPU2", "", "GPU"),
-    ],
-)
-def test_tables_that_are_broken(old: str, new: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        parse_link_matrix(TABLE.replace(old, new, 1))
+        ("GPU0  X   NV2", "GPU0  X   WIRE", "row GPU0: WIRE"), ("GPU0 GPU1 GPU2", "", "GPU"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=message):
+            parse_link_matrix(TABLE.replace(old, new, 1))
 
 
 @settings(deadline=None)
