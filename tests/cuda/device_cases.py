@@ -14,7 +14,7 @@ HOP = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_tim
 """Arrays of a sampled hop."""
 
 
-def close(found: Tensor, expected: Any, bound: float = 2e-6) -> None:
+def near(found: Tensor, expected: Any, bound: float = 2e-6) -> None:
     """Compare a float32 result with one in float64, by its norm."""
     expected = torch.as_tensor(expected).double()
     found = found.double().cpu()
@@ -39,12 +39,13 @@ def to_device(csr: Csr, device: str = "cuda") -> Csr:
     return Csr(csr.indptr.to(device), csr.indices.to(device), csr.num_cols, values)
 
 
-def csr_of(present: np.ndarray | Tensor) -> Csr:
-    """The matrix of the entries that are True."""
+def csr_where(present: np.ndarray | Tensor, values: Tensor | None = None) -> Csr:
+    """The matrix of the entries that are True, with the values that stand there."""
     present = torch.as_tensor(present)
     indptr = torch.zeros(len(present) + 1, dtype=torch.int64)
     indptr[1:] = present.sum(1).cumsum(0)
-    return Csr(indptr, present.nonzero()[:, 1].int(), present.shape[1])
+    kept = None if values is None else values[present].float().contiguous()
+    return Csr(indptr, present.nonzero()[:, 1].int(), present.shape[1], kept)
 
 
 def stream_events(seed: int, count: int, begin: float = 0.0, vertices: int = 40) -> list[Tensor]:

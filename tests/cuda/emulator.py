@@ -58,6 +58,8 @@ def missing() -> str:
         return "no g++ to compile the kernels for the host"
     if importlib.util.find_spec("nanobind") is None:
         return "nanobind is not installed"
+    if os.environ.get("DGBENCH_SANITIZER") == "thread":
+        return "ThreadSanitizer does not follow the emulator's stacks"
     return ""
 
 
@@ -92,8 +94,9 @@ def split_arguments(text: str) -> list[str]:
     return parts
 
 
+@cache
 def build() -> ModuleType:
-    """The module, compiled where the cache does not have it."""
+    """The module, compiled where the cache does not have it; it can be loaded once."""
     import nanobind
 
     own = Path(nanobind.__file__).parent

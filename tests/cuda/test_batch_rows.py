@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
+from kernel_checks import refuses
 from torch import Tensor
 
 from dgbench.kernels_cuda.batch_rows import (
@@ -23,11 +22,9 @@ FIELDS = ("memory", "updated", "mail", "mail_time")
 
 
 @pytest.fixture
-def there(native, monkeypatch) -> str:
+def there(serve) -> str:
     """The device that is emulated or there."""
-    if native.device == "cpu":
-        monkeypatch.setattr(device, "extension", lambda device: native.module)
-    return native.device
+    return serve(device)
 
 
 def number(there: str, value: int) -> Tensor:
@@ -200,23 +197,21 @@ def test_ends_that_are_no_vertices_leave_nothing(there):
 
 
 def test_wrong_memory_is_refused(there):
-    how = SimpleNamespace(
-        memory=torch.zeros(4, 2), updated=torch.zeros(4).double(), mail=torch.zeros(4, 5),
-        mail_time=torch.zeros(4).double(),
+    tables = {"memory": torch.zeros(4, 2), "updated": torch.zeros(4).double()}
+    tables |= {"mail": torch.zeros(4, 5), "mail_time": torch.zeros(4).double()}
+    tables = {name: table.to(there) for name, table in tables.items()}
+    refuses(
+        lambda **how: BatchMemory(MemoryTables(**how), 3), tables,
+        ("mail|tables", torch.zeros(4, 3)), ("mail|tables", torch.zeros(3, 5)),
+        ("updated|tables", torch.zeros(4)), ("mail_time|tables", torch.zeros(5).double()),
+        ("memory|tables", torch.zeros(4, 2).half()),
     )  # fmt: skip
-    for name, wrong in (
-        ("mail", torch.zeros(4, 3)), ("mail", torch.zeros(3, 5)), ("updated", torch.zeros(4)),
-        ("mail_time", torch.zeros(5).double()), ("memory", torch.zeros(4, 2).half()),
-    ):  # fmt: skip
-        with pytest.raises(InvalidInputError, match="tables"):
-            BatchMemory(MemoryTables(**{**vars(how), name: wrong}), 3)
-    batch = BatchMemory(MemoryTables(*(a.to(there) for a in vars(how).values())), 3)
+    batch = BatchMemory(MemoryTables(**tables), 3)
     ids, t = torch.zeros(3, dtype=torch.int64, device=there), torch.zeros(1, device=there).double()
     rows, edges = torch.zeros(3, 2, device=there), torch.zeros(1, 1, device=there)
-    for call, name in [
-        ((ids[:1], t, ids, rows, edges), "place"), ((ids, t, ids, rows, None), "edges"),
-        ((ids, t, ids, rows[:2], edges), "memories"), ((ids, t, ids[:2], rows, edges), "distinct"),
-        ((ids, t, ids, rows, edges.double()), "edges"),
-    ]:  # fmt: skip
-        with pytest.raises(InvalidInputError, match=name):
-            batch.write(*call)
+    refuses(
+        lambda **how: batch.write(*how.values()),
+        {"place": ids, "t": t, "distinct": ids, "memories": rows, "edges": edges},
+        ("place", ids[:1]), ("edges", None), ("memories", rows[:2]), ("distinct", ids[:2]),
+        ("edges", edges.double()),
+    )  # fmt: skip

@@ -7,20 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from device_log import DeviceLog
 from torch import Tensor
 from torch.utils.dlpack import to_dlpack
 
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.kernels_cuda.temporal_store import device as device_store
 from dgbench.kernels_cuda.temporal_store.device import DeviceStore
-
-
-@pytest.fixture
-def log(tmp_path, monkeypatch) -> DeviceLog:
-    path = tmp_path / "calls"
-    monkeypatch.setenv("EMULATED_LOG", str(path))
-    return DeviceLog(path)
 
 
 def on_device(tensor: Tensor, number: int) -> Any:
@@ -39,23 +31,17 @@ def product() -> tuple[list[Tensor], Tensor, Tensor]:
     return [indptr, indices, torch.tensor([1.0, 2.0, 3.0])], torch.ones(2, 4), torch.zeros(2, 4)
 
 
-def test_a_call_runs_on_the_device_of_its_arrays(emulated_module, log):
+def test_a_call_runs_on_the_device_of_its_arrays_and_leaves_the_current_one(emulated_module, log):
     matrix, x, y = product()
     arrays = [on_device(t, 1) for t in (*matrix, x, y)]
     emulated_module.spmm_gespmm(*arrays, None, 5)
     assert y.tolist() == [[3.0] * 4] * 2
     assert {(call.device, call.stream) for call in log.calls("launch")} == {(1, 5)}
-    log.clear()
-    emulated_module.spmm_gespmm(*matrix, x, y, None, 5)  # and the current device is as it was
-    assert {call.device for call in log.calls("launch")} == {0}
-
-
-def test_the_device_comes_back_after_an_error(emulated_module, log):
-    matrix, x, y = product()
     arrays = [on_device(t, 1) for t in (matrix[0], matrix[1][:2].clone(), matrix[2], x, y)]
     with pytest.raises(ValueError, match="values"):
         emulated_module.spmm_gespmm(*arrays, None, 0)
-    emulated_module.spmm_gespmm(*matrix, x, y, None, 0)
+    log.clear()
+    emulated_module.spmm_gespmm(*matrix, x, y, None, 5)
     assert {call.device for call in log.calls("launch")} == {0}
 
 
@@ -113,24 +99,22 @@ def test_pieces_of_an_update_are_in_place_before_the_next_ones_come(store, log, 
         changed(store, seed)
         assert there.update().patches > 0
     calls = log.calls()
-    copies = [i for i, call in enumerate(calls) if call.name == "copy"]
-    assert len({calls[i].stream for i in copies}) == 4
+    begun: dict[int, int] = {}  # place of the last copy to an address
+    used: set[int] = set()
     again = 0
-    for number, i in enumerate(copies):
-        earlier = [k for k in copies[:number] if calls[k].value == calls[i].value]
-        if not earlier:
+    for i, call in enumerate(calls):
+        if call.name != "copy":
             continue
-        again += 1
-        begun = calls[earlier[-1]]
-        launch = next(k for k in range(earlier[-1], i) if calls[k].name == "launch")
-        marks = {
-            call.value
-            for call in calls[launch:i]
-            if (call.name, call.stream) == ("record", begun.stream)
-        }
-        assert any(
-            call.name == "await" and call.stream == calls[i].stream and call.value in marks
-            for call in calls[launch:i]
-        )
+        used.add(call.stream)
+        if (before := begun.get(call.value)) is not None:
+            again += 1
+            launch = next(k for k in range(before, i) if calls[k].name == "launch")
+            own = [c for c in calls[launch:i] if c.stream == calls[before].stream]
+            marks = {c.value for c in own if c.name == "record"}
+            mine = [c for c in calls[launch:i] if c.stream == call.stream]
+            waits = {c.value for c in mine if c.name == "await"}
+            assert marks & waits
+        begun[call.value] = i
     assert again > 0
+    assert len(used) == 4
     there.close()

@@ -20,15 +20,9 @@ def opened(device: str, *, count=4000, vertices=700, off=(), hidden=32, dtype=to
     stream = EventStream.build(*ends, np.arange(count) // 3, num_nodes=vertices)
     fields = {"hidden_dim": hidden, "intervals": 6, **how.pop("fields", {})}
     work = InteractionWorkload(dataset="tiny", **fields)
-    return TgcnSystem().open(
-        work,
-        data=interaction_data(stream, work),
-        device=device,
-        switches=dict.fromkeys(("device_sampling", *off), False),  # the sample of the CPU
-        dtype=dtype,
-        meter=Meter(device=device),
-        **how,
-    )
+    switches = dict.fromkeys(("device_sampling", *off), False)  # the sample of the CPU
+    how |= {"device": device, "dtype": dtype, "meter": Meter(device=device), "switches": switches}
+    return TgcnSystem().open(work, data=interaction_data(stream, work), **how)
 
 
 def losses(trainer) -> list[float]:
@@ -40,22 +34,14 @@ def losses(trainer) -> list[float]:
 @pytest.mark.parametrize("fields", [{}, {"task": "classify"}, {"aggregate": "last"}], ids=str)
 @pytest.mark.parametrize(
     "how",
-    [
-        {},
-        {"devices": 4},
-        {"devices": 4, "off": ("overlap", "p2p")},
-        {"devices": 4, "off": ("schedule",)},
-        {"resident": False, "parts": 3},
-        {"resident": False, "off": ("overlap",)},
-        {"off": ("partition",), "devices": 2},
-    ],
+    [{}, {"devices": 4}, {"devices": 4, "off": ("overlap", "p2p")},
+     {"devices": 4, "off": ("schedule",)}, {"resident": False, "parts": 3},
+     {"resident": False, "off": ("overlap",)}, {"off": ("partition",), "devices": 2}],
     ids=str,
-)
+)  # fmt: skip
 def test_a_device_trains_as_the_cpu_does(how, fields):
     wanted = losses(opened("cpu", fields=fields))
     assert losses(opened("cuda", fields=fields, **how)) == pytest.approx(wanted, abs=1e-8, rel=0)
-
-    # How much of it overlaps is measured (Table 2), not held: a fast device waits for the host.
 
 
 def test_the_state_of_a_streaming_device_stays_at_home():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from device_cases import close, rows_of, to_device
+from device_cases import near, rows_of, to_device
 from torch import Tensor
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
@@ -75,24 +75,24 @@ def test_products_and_their_gradients(graphed, features, weighted):
     right.backward(up)
     on = up.cuda()
     first, again = graphed(lambda: [spmm(there, leaf.detach(), *moved, self_loop=True)])
-    close(first[0], right.detach())
+    near(first[0], right.detach())
     assert torch.equal(first[0], again[0])
     y = spmm(there, leaf, *moved, self_loop=True)
     assert torch.equal(y, first[0])
     y.backward(on)
-    close(leaf.grad, expected.grad)
+    near(leaf.grad, expected.grad)
     plain = spmm(host, x.requires_grad_())
     plain.backward(up)
     for form in (spmm_row_owner, spmm_segments, *([spmm_tiles] if features <= 16 else [])):
-        close(form(there, leaf.detach()), plain.detach())
+        near(form(there, leaf.detach()), plain.detach())
     leaf.grad = None
     y = spmm_gespmm(there, leaf, back)
     y.backward(on)
-    close(y.detach(), plain.detach(), 1e-5)
-    close(leaf.grad, x.grad, 1e-5)
+    near(y.detach(), plain.detach(), 1e-5)
+    near(leaf.grad, x.grad, 1e-5)
     for cap, vector in ((8, 1), (32, 2), (64, 4)):
         if features % 32 == 0:
-            close(spmm_sliced(slice_csr(there, cap), leaf.detach(), vector=vector), plain.detach())
+            near(spmm_sliced(slice_csr(there, cap), leaf.detach(), vector=vector), plain.detach())
 
 
 def test_clocks_of_warps_say_where_they_ran():
@@ -126,8 +126,8 @@ def test_arrived_topology_is_used_without_a_look_by_the_host(weighted, sliced):
         z.square().sum().backward(unit)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    close(z.detach(), y.detach())
-    close(device.grad, host.grad, 5e-6)
+    near(z.detach(), y.detach())
+    near(device.grad, host.grad, 5e-6)
 
 
 def test_every_launch_of_a_partition_can_be_captured(graphed):
@@ -152,4 +152,4 @@ def test_every_launch_of_a_partition_can_be_captured(graphed):
     expected, results = graphed(work)
     assert all(map(torch.equal, results[:2], expected[:2]))
     for one, right in zip(results, expected, strict=True):
-        close(one, right.cpu())
+        near(one, right.cpu())

@@ -30,7 +30,7 @@ STREAM = (StreamWorkload, {**MESSAGES, "model": "tgn", "batch": 300, "hidden_dim
 INTERACTIONS = {**MESSAGES, "events": 100, "batch": 40, "hidden_dim": 8}
 WORKLOADS: dict[str, tuple[type, dict[str, Any]]] = {
     **dict.fromkeys(
-        ("reference", "compiled", "pygt", "pygt-a", "pygt-r", "pygt-g", "pipad"), FRAMES
+        ["reference", "compiled", "pygt", "pygt-a", "pygt-r", "pygt-g", "pipad"], FRAMES
     ),
     "esdg": (TimelineWorkload, {**HEPTH, "model": "cd_gcn", "window": 3, "snapshots": 6}),
     "dgc": (SequenceWorkload, {**HEPTH, "model": "tgcn_2layer", "snapshots": 6, "hidden_dim": 8}),

@@ -11,10 +11,9 @@ from dgbench.kernels_cuda.temporal_store import device as device_store
 from dgbench.kernels_cuda.temporal_store import resident
 from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS
 from dgbench.lab.table import number
-from dgbench.runtime.errors import UnknownKeyError
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, load_stream
-from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
+from dgbench.systems.gnnflow.access import StoreAccess
 from dgbench.systems.gnnflow.device_access import RESIDENT, DeviceAccess
 from dgbench.systems.gnnflow.experiments import fig13
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME
@@ -22,10 +21,8 @@ from dgbench.systems.gnnflow.system import GnnflowSystem
 
 
 @pytest.fixture(autouse=True)
-def _serve(native, monkeypatch):
-    if native.device == "cpu":
-        for module in (device_store, resident):
-            monkeypatch.setattr(module, "extension", lambda device: native.module)
+def _serve(serve):
+    serve(device_store, resident)
 
 
 def task(model: str) -> StreamWorkload:
@@ -63,22 +60,6 @@ def test_losses_do_not_depend_on_who_samples(native, model, placement, in_place)
     assert torch.isfinite(torch.tensor(losses)).all()
     assert (access.meter.counters["graph_bytes_sent"] > 0) == (placement != "uva")
     assert access.report()["store_bytes"] > 0
-
-
-def test_settings_say_where_the_graph_lies(native):
-    workload = task("tgn")
-    data, switches = load_stream(workload), GnnflowSystem().switches({})
-    for settings, kind in (
-        (None, device_store.DeviceStore),
-        (AccessSettings(placement=RESIDENT), resident.ResidentStore),
-    ):
-        access = DeviceAccess(workload, data, switches, sampler=native.device, settings=settings)
-        assert type(access.mirror) is kind
-        access.insert(0, 200)
-        access.insert(200, 300)
-        assert access.store.num_events == 300
-    with pytest.raises(UnknownKeyError, match="placement"):
-        DeviceAccess(workload, data, switches, sampler=native.device, placement="nowhere")
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

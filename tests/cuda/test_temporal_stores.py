@@ -13,27 +13,22 @@ from typing import Any
 import pytest
 import torch
 from device_cases import HOP, assert_hops_equal, stream_events
+from kernel_checks import refuses
 from torch import Tensor
 
 from dgbench.kernels_cuda.temporal_sample import hops as device_hops
 from dgbench.kernels_cuda.temporal_sample import sample_hops, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore, resident
 from dgbench.kernels_cuda.temporal_store import device as device_store
-from dgbench.kernels_cuda.temporal_store.device import MAX_FANOUT, PLACEMENTS, DeviceStore
+from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore
 from dgbench.kernels_cuda.temporal_store.resident import ResidentStore
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 
 VERTICES = 40
 RESIDENT = "resident"
 KINDS = [*PLACEMENTS, RESIDENT]
-POLICIES = [
-    BlockPolicy("adaptive", 8),
-    BlockPolicy("adaptive_literal", 8),
-    BlockPolicy("fixed", 3),
-    BlockPolicy("strawman"),
-    BlockPolicy("grown", 32),
-    BlockPolicy("grown", 21),
-]
+SIZES = {"adaptive": 8, "adaptive_literal": 8, "fixed": 3, "strawman": 64, "grown": 32}
+POLICIES = [BlockPolicy(name, size) for name, size in SIZES.items()] + [BlockPolicy("grown", 21)]
 EVERY_WAY = [
     {"policy": policy, "search": search, "seed": 7 << 33, "draw": 5}
     for policy in ("recent", "uniform")
@@ -44,26 +39,27 @@ Open = Callable[..., Any]
 
 
 @pytest.fixture
-def open_store(native, monkeypatch) -> Open:
+def open_store(serve) -> Open:
     """Opens a resident store by a number of vertices, or a mirror of a store by its placement."""
-    if native.device == "cpu":
-        for module in (resident, device_store):
-            monkeypatch.setattr(module, "extension", lambda device: native.module)
+    device = serve(resident, device_store)
 
     def opened(kind: str, of: Any, *more: Any, **how: Any) -> Any:
         if kind == RESIDENT:
-            return ResidentStore(of, *more, device=native.device, **how)
-        return DeviceStore(of, kind, *more, device=native.device, **how)
+            return ResidentStore(of, *more, device=device, **how)
+        return DeviceStore(of, kind, *more, device=device, **how)
 
     return opened
+
+
+def same_hops(here: TemporalStore, there: Any, *asked: Any, **how: Any) -> int:
+    """Compare a sample of a device's store with the CPU's; return how many neighbours."""
+    return assert_hops_equal(sample_hops(here, *asked, **how), there.sample_hops(*asked, **how))
 
 
 class Pair:
     """A store on the device and the CPU's, which are given the same."""
 
-    def __init__(
-        self, open_store: Open, kind: str = RESIDENT, vertices: int = VERTICES, **how: Any
-    ) -> None:
+    def __init__(self, open_store: Open, kind=RESIDENT, vertices=VERTICES, **how: Any) -> None:
         self.here, self.kind = TemporalStore(vertices, **how), kind
         self.there = open_store(kind, vertices if kind == RESIDENT else self.here,
                                 **(how if kind == RESIDENT else {}))  # fmt: skip
@@ -89,8 +85,7 @@ class Pair:
     def check(self, fanouts: Any = (3, 2), roots: int = 60, **how: Any) -> int:
         """Both sample the same; returns how many neighbours."""
         nodes, times = draw_roots(self.here.num_vertices, roots, max(1.0, self.here.last_time))
-        right = sample_hops(self.here, nodes, times, list(fanouts), **how)
-        return assert_hops_equal(right, self.there.sample_hops(nodes, times, list(fanouts), **how))
+        return same_hops(self.here, self.there, nodes, times, list(fanouts), **how)
 
     def check_all(self) -> None:
         """All records of all vertices, and what blocks they are in."""
@@ -98,8 +93,7 @@ class Pair:
         nodes, times = torch.arange(vertices), torch.full((vertices,), torch.inf).double()
         most = [max(1, int(self.here.degrees().max())) if vertices else 1]
         for search in ("binary", "linear"):
-            right = sample_hops(self.here, nodes, times, most, search=search)
-            assert_hops_equal(right, self.there.sample_hops(nodes, times, most, search=search))
+            same_hops(self.here, self.there, nodes, times, most, search=search)
         if self.kind == RESIDENT:
             mine, its = self.there.memory(), self.here.memory()
             assert (mine.records, mine.blocks) == (its.records, its.blocks)
@@ -124,10 +118,16 @@ def filled(count: int = 400, **how: Any) -> TemporalStore:
     return store
 
 
-def filled_pair(open_store: Open, kind: str, count: int = 400, **how: Any) -> Pair:
+def graph_bytes(store: TemporalStore) -> int:
+    """Bytes of a store that a mirror of all of it holds."""
+    held = store.memory().held
+    return sum(held[name] for name in ("vertices", "fences", "blocks", "records"))
+
+
+def filled_pair(open_store: Open, kind: str, **how: Any) -> Pair:
     pair = Pair(open_store, kind, **{"policy": BlockPolicy("adaptive", 8), **how})
-    pair.insert(*stream_events(1, count // 2))
-    pair.insert(*stream_events(2, count - count // 2, pair.here.last_time))
+    pair.insert(*stream_events(1, 200))
+    pair.insert(*stream_events(2, 200, pair.here.last_time))
     return pair
 
 
@@ -153,16 +153,18 @@ def test_every_batch_leaves_what_the_cpu_has(open_store, kind, policy, undirecte
 
 @pytest.mark.parametrize("kind", ["cuda", "guided", RESIDENT])
 @pytest.mark.parametrize("layout", ["packed", "compact", "wide"])
-def test_layouts_and_windows_equal_the_cpus(open_store, kind, layout):
+def test_layouts_and_windows_equal_the_cpus(open_store, monkeypatch, kind, layout):
     pair = filled_pair(open_store, kind, layout=layout, policy=BlockPolicy("adaptive", 100))
-    for how in (
-        {"window": 20.0, "snapshots": 3},
-        {"window": 20.0, "snapshots": 3, "prop_time": True, "policy": "uniform", "closed": True},
-        {"policy": "uniform", "replace": True},
-        {"policy": "uniform", "fanouts": (70,)},
-        {"window": 0.0, "closed": True, "fanouts": (2, 2, 2)},
-    ):
-        pair.check(**how)
+    for limit in (device_hops.MAX_UNCOUNTED, 10):  # rooms that would be large are counted first
+        monkeypatch.setattr(device_hops, "MAX_UNCOUNTED", limit)
+        for how in (
+            {"window": 20.0, "snapshots": 3},
+            {"window": 20.0, "snapshots": 3, "prop_time": True, "policy": "uniform",
+             "closed": True},
+            {"policy": "uniform", "replace": True}, {"policy": "uniform", "fanouts": (70,)},
+            {"window": 0.0, "closed": True, "fanouts": (2, 2, 2)},
+        ):  # fmt: skip
+            pair.check(**how)
 
 
 @pytest.mark.parametrize("kind", ["cuda", RESIDENT])
@@ -187,15 +189,7 @@ def test_batches_about_as_long_as_a_tile_and_at_any_time(open_store, kind, count
         {"window": 40.0, "snapshots": 2, "closed": True, "policy": "uniform", "seed": 5},
         {"policy": "uniform", "positions": torch.arange(count) * 7},
     ):
-        right = sample_hops(pair.here, nodes, times, [2, 1], **how)
-        assert_hops_equal(right, pair.there.sample_hops(nodes, times, [2, 1], **how))
-
-
-def test_rooms_that_would_be_large_are_counted_first(open_store, monkeypatch):
-    pair = filled_pair(open_store, "cuda", undirected=True)
-    monkeypatch.setattr(device_hops, "MAX_UNCOUNTED", 10)
-    for how in ({}, {"window": 60.0, "prop_time": True}):
-        assert pair.check(fanouts=(4, 3, 2), policy="uniform", **how) > 100
+        same_hops(pair.here, pair.there, nodes, times, [2, 1], **how)
 
 
 def hub_store(records: int) -> TemporalStore:
@@ -208,11 +202,12 @@ def hub_store(records: int) -> TemporalStore:
 
 
 @pytest.mark.parametrize("replace", [False, True])
-@pytest.mark.parametrize("fanouts", [[64], [65], [300], [70, 2], [2, 70]], ids=str)
+@pytest.mark.parametrize("fanouts", [[64], [65], [300], [3000], [70, 2], [2, 70]], ids=str)
 @pytest.mark.usefixtures("order")
 def test_large_draws_equal_the_cpus(open_store, monkeypatch, fanouts, replace):
     """From no candidate over as many as are drawn, and one more, to many times as many."""
     most = max(fanouts)
+    assert device_hops.draw_words(10**6, most) < 10**6 * most + 2 * device_hops._TABLE_WORDS
     sizes = [0, 1, most - 1, most, most + 1, most + 2, 2 * most, 9 * most]
     nodes = torch.tensor([1] * len(sizes) + [2, 5, 1])
     times = torch.tensor([*sizes, 1e6, 1e6, torch.inf], dtype=torch.float64)
@@ -221,26 +216,7 @@ def test_large_draws_equal_the_cpus(open_store, monkeypatch, fanouts, replace):
     how = {"policy": "uniform", "seed": 7, "draw": 3, "replace": replace}
     for limit in (device_hops.MAX_UNCOUNTED, 10):  # the second way has a call for each hop
         monkeypatch.setattr(device_hops, "MAX_UNCOUNTED", limit)
-        right = sample_hops(store, nodes, times, fanouts, **how)
-        found = there.sample_hops(nodes, times, fanouts, **how)
-        assert assert_hops_equal(right, found) > 5 * most
-
-
-def test_the_largest_draws_have_many_threads_and_bounded_tables(open_store, native, log):
-    fanout = 5000
-    store = hub_store(fanout + 3)
-    nodes, times = torch.tensor([1]), torch.tensor([torch.inf], dtype=torch.float64)
-    there = open_store("cuda", store)
-    log.clear()
-    found = there.sample_hops(nodes, times, [fanout], policy="uniform", seed=7)
-    launches = len(log.calls("launch"))  # windows, the draw by itself, two for offsets, copies
-    right = sample_hops(store, nodes, times, [fanout], policy="uniform", seed=7)
-    assert assert_hops_equal(right, found) == fanout
-    assert launches == 5
-    for most in (65, 1000, MAX_FANOUT):
-        tables = device_hops.draw_words(10**6, most) - 10**6 * most
-        assert 0 < tables < 2 * device_hops._TABLE_WORDS
-    assert device_hops.draw_words(10, 64) == 640
+        assert same_hops(store, there, nodes, times, fanouts, **how) > 5 * most
 
 
 # --- mirrors --------------------------------------------------------------------------------------
@@ -287,10 +263,8 @@ def test_a_device_reads_what_another_process_writes(open_store, placement):
         reader.follow(writer.counts())
         assert there.update().bytes == pair.there.update().bytes
         assert there.pinned_bytes == pair.there.pinned_bytes > 0
-        nodes, times = draw_roots(VERTICES, 60, writer.last_time)
-        right = sample_hops(pair.here, nodes, times, [3, 2], policy="uniform")
-        found = there.sample_hops(nodes, times, [3, 2], policy="uniform")
-        assert assert_hops_equal(right, found) > 0
+        asked = draw_roots(VERTICES, 60, writer.last_time)
+        assert same_hops(pair.here, there, *asked, [3, 2], policy="uniform") > 0
     there.close()
     for file in files:
         os.close(file)
@@ -339,16 +313,14 @@ def test_changes_of_several_buffers_arrive(open_store, placement, layout):
     assert sent.bytes > 3 * 2**20
     nodes, at = ids.roll(2), store.last_time - ids.double() + 1
     for how in (EVERY_WAY[0], EVERY_WAY[3]):
-        right = sample_hops(store, nodes, at, [4], **how)
-        assert_hops_equal(right, there.sample_hops(nodes, at, [4], **how))
+        same_hops(store, there, nodes, at, [4], **how)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_where_the_bytes_lie(open_store, placement):
     store = filled()
     there = open_store(placement, store)
-    held = store.memory().held
-    graph = sum(held[name] for name in ("vertices", "fences", "blocks", "records"))
+    held, graph = store.memory().held, graph_bytes(store)
     if placement == "cuda":
         assert (there.device_bytes, there.pinned_bytes) == (graph, 0)
     elif placement in ("hybrid", "guided"):
@@ -363,19 +335,16 @@ def test_where_the_bytes_lie(open_store, placement):
     there.close()
     assert there.device_bytes == there.pinned_bytes == there.managed_bytes == 0
     there.update()
-    nodes, times = draw_roots(VERTICES, 60, 250.0)
-    right = sample_hops(store, nodes, times, [3])
-    assert_hops_equal(right, there.sample_hops(nodes, times, [3]))
+    same_hops(store, there, *draw_roots(VERTICES, 60, 250.0), [3])
 
 
 def test_a_limit_of_a_mirror_is_kept(open_store):
     store = filled(4000)
-    held = store.memory().held
-    graph = sum(held[name] for name in ("vertices", "fences", "blocks", "records"))
+    graph = graph_bytes(store)
     open_store("cuda", store, graph)
     with pytest.raises(MemoryError):
         open_store("cuda", store, graph - 1)
-    there = open_store("hybrid", store, graph - held["records"])
+    there = open_store("hybrid", store, graph - store.memory().held["records"])
     store.insert(*stream_events(2, 4000, store.last_time))
     with pytest.raises(MemoryError):
         there.update()
@@ -387,8 +356,7 @@ def test_a_limit_of_a_mirror_is_kept(open_store):
 
 def test_managed_memory_is_oversubscribed_only_if_asked_for(open_store, monkeypatch):
     store = filled(4000)
-    held = store.memory().held
-    graph = sum(held[name] for name in ("vertices", "fences", "blocks", "records"))
+    graph = graph_bytes(store)
     ballast: list[int] = []
     monkeypatch.setattr(device_store, "free_bytes", lambda device: graph)
     monkeypatch.setattr(
@@ -469,21 +437,12 @@ def test_wrong_settings_of_a_mirror_are_refused(open_store):
     store = filled()
     there = open_store("cuda", store)
     nodes, times = draw_roots(VERTICES, 60, 250.0)
-    for name, wrong in (
-        ("policy", "newest"), ("search", "tree"), ("window", -1.0), ("draw", 1 << 32),
-        ("seed", -1), ("positions", torch.arange(3)),
-    ):  # fmt: skip
-        with pytest.raises(InvalidInputError, match=name):
-            there.sample_hops(nodes, times, [2], **{name: wrong})
-    with pytest.raises(InvalidInputError, match="window"):
-        there.sample_hops(nodes, times, [2], snapshots=2)
-    for given, fanout, name in (
-        ((nodes, times), 0, "fanout"),
-        ((nodes + VERTICES, times), 2, "nodes"),
-        ((nodes, times * torch.nan), 2, "times"),
-    ):
-        with pytest.raises(InvalidInputError, match=name):
-            there.sample_hops(*given, [fanout])
+    refuses(
+        there.sample_hops, {"nodes": nodes, "times": times, "fanouts": [2]},
+        ("policy", "newest"), ("search", "tree"), ("window", -1.0), ("draw", 1 << 32), ("seed", -1),
+        ("positions", torch.arange(3)), ("snapshots|window", 2), ("fanouts|fanout", [0]),
+        ("nodes", nodes + VERTICES), ("times", times * torch.nan),
+    )  # fmt: skip
     with pytest.raises(InvalidInputError, match="cap_bytes"):
         open_store("cuda", store, 0)
     with pytest.raises(UnknownKeyError, match="placement"):
@@ -493,17 +452,22 @@ def test_wrong_settings_of_a_mirror_are_refused(open_store):
 # --- resident stores ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("vertices", [1, 2048, 2049, 2**22 + 1])
-def test_every_number_of_passes_sorts_by_vertex(open_store, vertices):
-    pair = Pair(open_store, RESIDENT, vertices, undirected=True, policy=BlockPolicy("adaptive", 4))
+@pytest.mark.parametrize(
+    ("vertices", "count"), [(1, 500), (2048, 500), (2049, 500), (2**22 + 1, 500), (250, 40_000)]
+)
+def test_every_number_of_passes_and_of_tiles_sorts_by_vertex(open_store, native, vertices, count):
+    """Also more halves of edges than a wave of blocks takes, so that each takes several tiles."""
+    count *= 10 if native.device == "cuda" and count > 500 else 1
+    pair = Pair(open_store, RESIDENT, vertices, undirected=True, policy=BlockPolicy("adaptive", 8))
     for seed in range(2):
-        src, dst, t = stream_events(seed, 500, 1000.0 * seed, vertices)
+        src, dst, t = stream_events(seed, count, 1e6 * seed, vertices)
+        src[: count // 2] = torch.arange(count // 2) * 79 % vertices
         src[-1], dst[-1] = vertices - 1, 0
         pair.insert(src, dst, t)
     pair.check(roots=200)
     if vertices < 10_000:
         pair.check_all()
-    assert pair.there.num_events == 1000
+    assert pair.there.num_events == 2 * count
 
 
 @pytest.mark.parametrize("policy", [BlockPolicy("fixed", 16), BlockPolicy("grown", 64)])
@@ -515,16 +479,6 @@ def test_a_hub_has_all_events_of_many_tiles(open_store, policy):
     hub, ones = torch.full((count,), 7), torch.ones(count).double()
     pair.insert(hub, torch.arange(count) % VERTICES, ones)
     pair.insert(hub, hub, 9 * ones)
-    pair.check_all()
-
-
-def test_more_halves_than_a_wave_of_blocks_takes(open_store, native):
-    """Blocks of the sort and of the plan take several tiles each then."""
-    vertices, count = 250, 40_000 if native.device == "cpu" else 400_000
-    pair = Pair(open_store, RESIDENT, vertices, undirected=True, policy=POLICIES[0])
-    src, dst, t = stream_events(1, count, vertices=vertices)
-    src[: count // 2] = torch.arange(count // 2) * 79 % vertices
-    pair.insert(src, dst, t)
     pair.check_all()
 
 
@@ -557,47 +511,19 @@ def test_inserts_take_few_launches_and_no_wait(open_store, log):
         assert (there.growths, there.num_events) == (grown, 3000)
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"policy": "recent"},
-        {"policy": "uniform", "window": 30.0, "snapshots": 2, "prop_time": True},
-        {"policy": "uniform", "search": "linear", "replace": True, "seed": 1 << 60, "draw": 3},
-    ],
-    ids=lambda how: "-".join(how),
-)
-def test_hops_are_launched_without_a_wait(open_store, native, how):
+def test_hops_are_launched_without_a_wait(open_store, native):
+    """Those of batches, whose draws follow a number on the device: test_recorded_batch.py."""
     pair = Pair(open_store, undirected=True)
     pair.insert(*stream_events(1, 400))
     nodes, times = draw_roots(VERTICES, 60, 250.0)
-    found = pair.there.launch_hops(native.put(nodes), native.put(times), [3, 2], **how)
+    on = native.put(nodes), native.put(times)
+    how = {"policy": "uniform", "window": 30.0, "snapshots": 2, "prop_time": True, "draw": 3}
+    found = pair.there.launch_hops(*on, [3, 2], **how)
     assert_hops_equal(sample_hops(pair.here, nodes, times, [3, 2], **how), found)
-    wrong = torch.tensor([VERTICES, -1], device=native.device)
-    ((hop,),) = pair.there.launch_hops(wrong, torch.ones_like(wrong).double(), [2])
-    assert hop.offsets.tolist() == [0, 0, 0]
+    with pytest.raises(InvalidInputError, match="draws"):
+        pair.there.launch_hops(*on, [3], draws=native.put([0, 0]))
     with pytest.raises(InvalidInputError):
         pair.there.launch_hops(nodes, times, [1 << 10, 1 << 10])
-
-
-@pytest.mark.parametrize("fanouts", [[3, 2], [70]])
-def test_draws_follow_a_number_on_the_device(open_store, native, fanouts):
-    """So that a CUDA graph draws anew each time it is played."""
-    pair = Pair(open_store, undirected=True)
-    pair.insert(*stream_events(1, 400))
-    nodes, times = torch.arange(20), torch.full((20,), 300.0).double()
-    on = native.put(nodes), native.put(times)
-    draws, seen = torch.zeros(1, dtype=torch.int64, device=native.device), []
-    for number in (0, 1, 5, 2**32 - 3, 2**32 - 2, 2**32):
-        draws.fill_(number)
-        found = pair.there.launch_hops(*on, fanouts, policy="uniform", draw=2, draws=draws)
-        draw = (2 + number) % 2**32
-        right = sample_hops(pair.here, nodes, times, fanouts, policy="uniform", draw=draw)
-        assert_hops_equal(right, found)
-        seen.append(right[0][-1].eids.tolist())
-    assert seen[0] == seen[5]
-    assert len({tuple(one) for one in seen}) == 5
-    with pytest.raises(InvalidInputError, match="draws"):
-        pair.there.launch_hops(*on, fanouts, draws=draws.repeat(2))
 
 
 def test_a_limit_of_a_resident_store_is_kept(open_store):
@@ -616,7 +542,6 @@ def test_a_limit_of_a_resident_store_is_kept(open_store):
 def test_batches_are_refused_as_the_cpu_refuses_them(open_store, layout):
     pair = Pair(open_store, layout=layout, undirected=True)
     pair.insert(*stream_events(1, 200))
-    pair.there.check()
     end = pair.here.last_time
     good = [*stream_events(2, 50, end), torch.arange(50)]
     wrong: list[tuple[int, int, Any]] = [
@@ -634,21 +559,10 @@ def test_batches_are_refused_as_the_cpu_refuses_them(open_store, layout):
     three = [array.clone() for array in good]
     three[3][4], three[1][9], three[2][2] = -5, VERTICES + 2, 0.0
     assert "eid[4]" in pair.refuse(*three)
-    pair.insert(*good)
-    pair.check_all()
-
-
-def test_late_edges_are_refused_as_the_cpu_refuses_them(open_store):
-    pair = Pair(open_store, undirected=True)
-    three = torch.tensor([3])
-    pair.insert(three, three + 1, torch.tensor([10.0]).double())
-    # Older than others, but not at their vertices.
-    pair.insert(three + 5, three + 6, torch.tensor([1.0]).double())
-    assert "vertex 4" in pair.refuse(three - 3, three + 1, torch.tensor([9.0]).double())
-    many = torch.arange(8) % 4 + 20
-    times = torch.tensor([1.0, 2, 3, 4, 5, 1, 6, 0]).double()
-    assert "t[5]" in pair.refuse(many, many + 10, times)
-    pair.insert(many, many + 10, torch.tensor([4.0, 3, 2, 1, 5, 4, 3, 2]).double())
+    late = torch.arange(8) % 4 + 20  # within a batch, and older than a vertex, not than others
+    times = end + torch.tensor([1.0, 2, 3, 4, 5, 1, 6, 0]).double()
+    assert "t[5]" in pair.refuse(late, late + 10, times)
+    pair.insert(late, late + 10, end + torch.tensor([4.0, 3, 2, 1, 5, 4, 3, 2]).double())
     pair.check_all()
 
 
@@ -706,15 +620,12 @@ def test_what_an_insert_takes_and_what_it_refuses(open_store, native):
             there.insert(*batch)
     with pytest.raises(InvalidInputError, match="events"):
         there.reserve(-1)
-    for vertices, how, error, name in (
-        (-1, {}, InvalidInputError, "num_vertices"),
-        (VERTICES, {"cap_bytes": 0}, InvalidInputError, "cap_bytes"),
-        (VERTICES, {"layout": "loose"}, UnknownKeyError, "layout"),
-        (VERTICES, {"policy": BlockPolicy("static")}, UnsupportedError, "static"),
-    ):
-        with pytest.raises(error, match=name):
-            open_store(RESIDENT, vertices, **how)
     assert there.num_events == 0
+    refuses(
+        lambda vertices, **how: open_store(RESIDENT, vertices, **how), {"vertices": VERTICES},
+        ("vertices|num_vertices", -1), ("cap_bytes", 0), ("layout", "loose"),
+        ("policy|static", BlockPolicy("static")),
+    )  # fmt: skip
 
 
 def test_a_cpu_has_neither():

@@ -39,6 +39,28 @@ def hub_csr(seed: int, n: int, hub: int, *, most: int = 8) -> Csr:
     return Csr(indptr, indices, n, torch.rand(indices.numel(), generator=g))
 
 
+def changed_pairs() -> list[tuple[Csr, Csr]]:
+    """Two snapshots each between which everything or little changes."""
+    full = range(3000)
+    few = [csr_of([[*row] for row in rows], 3000) for rows in (
+        [[], []], [full, full], [full[1::2]] * 2, [full[::2]] * 2, [[0, 2999]] * 2, [[0, 1], [2]],
+        [[38, 39], []],
+    )]  # fmt: skip
+    # A block of sixteen can receive more than it holds.
+    sparse = csr_of([[0, 100, 200], list(range(0, 320, 20))], 400)
+    dense = csr_of([list(range(0, 300)), sorted({*range(0, 320, 20), *range(41, 60)})], 400)
+    top = 2**31 - 2
+    low, high = csr_of([[0, top - 1], [top]], top + 1), csr_of([[top - 1, top], [0]], top + 1)
+    lone = [csr_of([[c] if r in rows else [] for r in range(9000)], 4)
+            for c, rows in ((1, (0, 4095, 8999)), (2, (1, 4096, 8999)))]  # fmt: skip
+    nothing, everything, odd, even, ends, left, right = few
+    return [
+        (nothing, everything), (nothing, nothing), (even, odd), (ends, everything), (left, right),
+        (left, left), (sparse, dense), (low, high), (lone[0], lone[1]),
+        (csr_of([], 5), csr_of([], 5)),
+    ]  # fmt: skip
+
+
 def dense(csr: Csr) -> torch.Tensor:
     """float64[rows, columns]; repeated entries add up."""
     rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())

@@ -2,13 +2,13 @@
 
 A scenario takes a size: a handful of vertices shows how arguments are checked, many thousands make
 loops divide their work among threads. What a scenario returns is not looked at: what its calls of
-the extension wrote and returned is (`entry_calls`). Over 500 lines: one scenario for each entry
-point, and a test finds those without.
+the extension wrote and returned is (`entry_calls`). A test finds entry points without a scenario.
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -96,11 +96,7 @@ def sequence(n: int, count: int = 3, *, values: bool = False) -> list[Csr]:
 
 def stream(n: int) -> tuple[Tensor, Tensor, Tensor]:
     """4 n events over n vertices, times ascending with ties."""
-    return (
-        ids(1, n, 4 * n),
-        ids(2, n, 4 * n),
-        torch.arange(4 * n, dtype=torch.float64).div(3).floor(),
-    )
+    return ids(1, n, 4 * n), ids(2, n, 4 * n), (torch.arange(4 * n) // 3).double()
 
 
 def both_ways(out: Tensor | tuple[Tensor, ...]) -> None:
@@ -214,22 +210,13 @@ def run_packed_scans(n: int) -> None:
 
 def run_layers(n: int) -> None:
     for dtype in (torch.float32, torch.float64):
-        weights = [
-            normal(i, *shape, dtype=dtype) for i, shape in enumerate([(12, 4)] * 2 + [(12,)] * 2)
-        ]
-        both_ways(scan.evolve_gru(normal(7, 6, 4, dtype=dtype), *weights, 3))
-        both_ways(
-            frame_dense(normal(1, 3, n, 4, dtype=dtype), normal(2, 3, 4, 5, dtype=dtype), True)
-        )
-        both_ways(
-            dense_norm(
-                normal(1, n, 4, dtype=dtype),
-                normal(2, 4, 5, dtype=dtype),
-                *(normal(i, 5, dtype=dtype) for i in range(3)),
-            )
-        )
+        draw = partial(normal, dtype=dtype)
+        weights = [draw(i, *shape) for i, shape in enumerate([(12, 4)] * 2 + [(12,)] * 2)]
+        both_ways(scan.evolve_gru(draw(7, 6, 4), *weights, 3))
+        both_ways(frame_dense(draw(1, 3, n, 4), draw(2, 3, 4, 5), True))
+        both_ways(dense_norm(draw(1, n, 4), draw(2, 4, 5), *(draw(i, 5) for i in range(3))))
         fade = torch.rand(n, dtype=dtype).requires_grad_()
-        gates = [normal(i, n, width, dtype=dtype) for i, width in enumerate((5, 5, 20))]
+        gates = [draw(i, n, width) for i, width in enumerate((5, 5, 20))]
         both_ways(scan.time_lstm_gates(*gates, fade))
 
 
@@ -300,9 +287,8 @@ def run_supergraphs(n: int) -> None:
     traffic = supergraph.chunk_traffic(graph, chunk, count)
     supergraph.order_by_chunk(chunk, count)
     work = torch.rand(count, dtype=torch.float64)
-    supergraph.assign_greedy(
-        torch.arange(count), work, traffic, 2, float(work.sum() / 2), 0.1, True
-    )
+    most = float(work.sum() / 2)
+    supergraph.assign_greedy(torch.arange(count), work, traffic, 2, most, 0.1, True)
     load = torch.ones(graph.num_vertices, dtype=torch.int64)
     counts = ExchangeCounts(2, 4, 1, 2)
     nets = hypergraph_of(graph, counts, load)
@@ -318,9 +304,8 @@ def run_supergraphs(n: int) -> None:
 def run_stores(n: int) -> None:
     src, dst, t = stream(n)
     for layout in ("packed", "compact", "wide"):
-        store = TemporalStore(
-            n, policy=BlockPolicy("fixed", 4), layout=layout, undirected=True, late="sort"
-        )
+        how = {"policy": BlockPolicy("fixed", 4), "undirected": True, "late": "sort"}
+        store = TemporalStore(n, layout=layout, **how)
         half = len(src) // 2
         store.insert(src[half:], dst[half:], t[half:])
         store.insert(src[:half], dst[:half], t[:half])
@@ -366,9 +351,8 @@ def run_temporal_neighbours(n: int) -> None:
         query, neighbours = normal(1, 2, n, 3 + edge_dim + time_dim), normal(2, 2 * n, 3)
         edges = normal(3, 2 * n, edge_dim).detach() if edge_dim else None
         encoding = (normal(4, time_dim, 1), normal(5, time_dim)) if time_dim else (None, None)
-        both_ways(
-            temporal_attention(offsets, times, edge_times, query, neighbours, edges, *encoding)
-        )
+        given = (offsets, times, edge_times, query, neighbours, edges, *encoding)
+        both_ways(temporal_attention(*given))
 
 
 def run_encoded_ages(n: int) -> None:

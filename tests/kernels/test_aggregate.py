@@ -1,30 +1,43 @@
-"""spmm and aggregate_parts against dense float64 products."""
+"""Products of sparse rows against dense float64 products, on the CPU and on a device.
+
+Over 500 lines: one list of cases for each form of rows, parts and unions.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from csr_cases import dense, hub_csr
+from csr_cases import dense, random_csr
+from device_cases import csr_where, near, random_lists, rows_of, to_device
+from device_fixtures import PLACES, Native, open_place
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_checks import close, on_threads, refuses, same_bits
+from kernel_checks import refuses
+from torch import Tensor
 
 from dgbench.kernels_cuda import _cpu
-from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, degrees, spmm
+from dgbench.kernels_cuda.aggregate import (
+    aggregate_parts,
+    aggregate_parts_scatter,
+    aggregate_union,
+    degrees,
+    op,
+    prepared,
+    spmm,
+)
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
+from dgbench.systems.pipad.merged import PartitionAggregation
+from dgbench.systems.pipad.partitions import SnapshotPartition
+from dgbench.systems.pipad.snapshots import SnapshotAggregation
 
 WIDTHS = [*range(1, 10), 12, 16, 17, 31, 33, 48, 64, 100, 128, 300]
-
-
-def csr_of(mask, values=None):
-    """The matrix with an entry where `mask` is set, and the values there."""
-    rows, columns = mask.nonzero(as_tuple=True)
-    indptr = torch.zeros(mask.shape[0] + 1, dtype=torch.int64)
-    indptr[1:] = mask.sum(1).cumsum(0)
-    kept = None if values is None else values[rows, columns].float().contiguous()
-    return Csr(indptr, columns.int(), mask.shape[1], kept)
 
 
 def product(matrix, x, row_scale, col_scale, self_loop):
@@ -46,25 +59,16 @@ def parts_product(snapshots, x, row_scale, col_scale, self_loop):
     return torch.stack(columns, 1)
 
 
-def near(ours, expected, tolerance=2e-6):
-    close([ours], [expected], tolerance)
-
-
-def random_csr(generator, rows, columns, density, weighted):
-    mask = torch.rand(rows, columns, generator=generator) < density
-    values = torch.randn(rows, columns, generator=generator) if weighted else None
-    return csr_of(mask, values)
-
-
-def random_parts(generator, n, snapshots, density, weighted):
-    """Parts with their snapshots as dense matrices."""
+def random_parts(generator, n, snapshots, density, weighted, *, own=0.5, hub=None):
+    """Parts with their snapshots as dense matrices; `own` is the share of entries of one alone."""
     over_mask = torch.rand(n, n, generator=generator) < density
-    over = csr_of(over_mask)
+    over_mask[hub if hub is not None else []] = True
+    over = csr_where(over_mask)
     weights = torch.randn(snapshots, n, n, generator=generator)
     dense_snapshots, exclusive = [], []
     for s in range(snapshots):
-        mask = (torch.rand(n, n, generator=generator) < density / 2) & ~over_mask
-        exclusive.append(csr_of(mask, weights[s] if weighted else None))
+        mask = (torch.rand(n, n, generator=generator) < own * density) & ~over_mask
+        exclusive.append(csr_where(mask, weights[s] if weighted else None))
         both = (mask | over_mask).double()
         dense_snapshots.append(both * weights[s].double() if weighted else both)
     if weighted:
@@ -74,7 +78,10 @@ def random_parts(generator, n, snapshots, density, weighted):
     return SimpleNamespace(over=over, exclusive=exclusive), dense_snapshots
 
 
-@pytest.fixture(params=["avx512", "avx2", "portable"])
+CPU_KERNELS = ["avx512", "avx2", "portable"]
+
+
+@pytest.fixture(params=CPU_KERNELS)
 def registers(request):
     """All families of kernels; one that the machine does not have runs as the next narrower."""
     _cpu.aggregate_registers(request.param)
@@ -82,11 +89,32 @@ def registers(request):
     _cpu.aggregate_registers("")
 
 
+@pytest.fixture(params=[*CPU_KERNELS, *PLACES])
+def place(request, monkeypatch) -> Iterator[Native]:
+    """Where products over parts work: by each family of the CPU's, or as on a device."""
+    kind = request.param
+    if kind in CPU_KERNELS:
+        _cpu.aggregate_registers(kind)
+        kind = "cpu"
+    native = open_place(kind, request, monkeypatch)(op, prepared)
+    if native.device == "cpu" and not native.own:
+        for name in ("reads_bits", "cuts_rows"):
+            for module in (op, prepared):
+                monkeypatch.setattr(module, name, lambda device: True, raising=False)
+    yield native
+    _cpu.aggregate_registers("")
+
+
+def moved(parts, place: Native):
+    over, *exclusive = (to_device(csr, place.device) for csr in (parts.over, *parts.exclusive))
+    return SimpleNamespace(over=over, exclusive=exclusive)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_spmm_equals_dense_product(width, weighted, registers):
     g = torch.Generator().manual_seed(width)
-    csr = random_csr(g, 70, 70, 0.12, weighted)
+    csr = random_csr(width, 70, 70, 0.12, weighted=weighted)
     x = torch.randn(70, width, generator=g)
     r, c = torch.rand(70, generator=g), torch.rand(70, generator=g)
     for row_scale, col_scale, loop in [(None, None, False), (r, c, True), (r, None, False)]:
@@ -95,22 +123,42 @@ def test_spmm_equals_dense_product(width, weighted, registers):
             near(spmm(csr, x, row_scale, col_scale, loop), expected)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("snapshots", [1, 3, 8, 17])
-@pytest.mark.parametrize("width", [1, 2, 3, 6, 7, 8, 20, 33])
-def test_parts_equal_each_snapshot(width, snapshots, weighted, registers):
-    g = torch.Generator().manual_seed(100 * width + snapshots)
-    parts, matrices = random_parts(g, 40, snapshots, 0.15, weighted)
-    x = torch.randn(40, snapshots, width, generator=g, requires_grad=True)
-    dy = torch.randn(40, snapshots, width, generator=g)
-    r, c = torch.rand(40, snapshots, generator=g), torch.rand(40, snapshots, generator=g)
+def check_parts(place: Native, parts, matrices, x, dy, r, c) -> None:
+    """Compare both operators and their gradients with each snapshot, with scales and without."""
+    there, leaf = moved(parts, place), place.put(x).detach().requires_grad_()
     for row_scale, col_scale, loop in [(None, None, False), (r, c, True)]:
         expected = parts_product(matrices, x, row_scale, col_scale, loop)
         turned = parts_product([m.T for m in matrices], dy, col_scale, row_scale, loop)
+        scales = [None if s is None else place.put(s) for s in (row_scale, col_scale)]
         for operator in (aggregate_parts, aggregate_parts_scatter):
-            y = operator(parts, x, row_scale, col_scale, loop)
-            near(y, expected)
-            near(torch.autograd.grad(y, x, dy)[0], turned)
+            y = operator(there, leaf, *scales, loop)
+            near(y.detach(), expected)
+            near(torch.autograd.grad(y, leaf, place.put(dy))[0], turned)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("snapshots", [1, 3, 8, 17])
+@pytest.mark.parametrize("width", [1, 2, 3, 6, 7, 8, 20, 33])
+def test_parts_equal_each_snapshot(width, snapshots, weighted, place):
+    g = torch.Generator().manual_seed(100 * width + snapshots)
+    parts, matrices = random_parts(g, 40, snapshots, 0.15, weighted)
+    x, dy = (torch.randn(40, snapshots, width, generator=g) for _ in range(2))
+    r, c = (torch.rand(40, snapshots, generator=g) for _ in range(2))
+    check_parts(place, parts, matrices, x, dy, r, c)
+
+
+@pytest.mark.parametrize("place", PLACES, indirect=True)
+@pytest.mark.parametrize(
+    ("snapshots", "width", "own", "weighted"),  # without entries of one alone tiles are taken
+    [(1, 2, 0.5, False), (4, 2, 0.0, True), (3, 4, 0.5, True), (2, 33, 0.0, False)],
+)
+def test_parts_with_rows_that_are_cut(place, snapshots, width, own, weighted):
+    g = torch.Generator().manual_seed(width)
+    parts, matrices = random_parts(g, 1100, snapshots, 0.008, weighted, own=own, hub=5)
+    assert parts.over.nnz > prepared.FEW_ENTRIES
+    x, dy = (torch.randn(1100, snapshots, width, generator=g) for _ in range(2))
+    r, c = (torch.rand(1100, snapshots, generator=g) for _ in range(2))
+    check_parts(place, parts, matrices, x, dy, r, c)
 
 
 @settings(max_examples=60, deadline=None)
@@ -158,13 +206,6 @@ def test_rows_longer_than_a_piece(width, snapshots):
         near(y, expected * scale[:, :1].double(), 2e-5)
 
 
-@pytest.mark.parametrize("width", [1, 2, 6, 150])
-def test_bits_do_not_depend_on_threads(width):
-    csr = hub_csr(5, 3000, 60_000, most=40)
-    x = torch.randn(3000, width, generator=torch.Generator().manual_seed(5))
-    same_bits(on_threads(lambda: [spmm(csr, x, self_loop=True)], (1, 2, 5)))
-
-
 def test_nan_stays_in_its_neighbours():
     """Lanes beyond a row's end, and snapshots beside it, never see its NaN."""
     g = torch.Generator().manual_seed(2)
@@ -187,7 +228,7 @@ def test_spmm_gradcheck(weighted, symmetric):
     mask[2] = False
     if symmetric:
         mask, values = mask & mask.T, values + values.T
-    csr = csr_of(mask, values if weighted else None)
+    csr = csr_where(mask, values if weighted else None)
     r, c = torch.rand(7, generator=g).double(), torch.rand(7, generator=g).double()
     x = torch.randn(7, 3, generator=g).double().requires_grad_()
 
@@ -199,23 +240,22 @@ def test_spmm_gradcheck(weighted, symmetric):
 
 
 def test_gradient_of_a_rectangle():
-    csr = random_csr(torch.Generator().manual_seed(6), 5, 9, 0.4, True)
+    csr = random_csr(6, 5, 9, 0.4, weighted=True)
     x = torch.randn(9, 4)[:, ::2].requires_grad_()  # strided features are copied
     spmm(csr, x).sum().backward()
     near(x.grad, dense(csr).T @ torch.ones(5, 2, dtype=torch.float64))
 
 
 def test_degrees():
-    g = torch.Generator().manual_seed(9)
     for weighted in (False, True):
-        csr = random_csr(g, 20, 30, 0.2, weighted)
+        csr = random_csr(9, 20, 30, 0.2, weighted=weighted)
         near(degrees(csr), dense(csr).sum(1))
     empty = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 0)
     assert degrees(empty).shape == (0,)
 
 
 def test_the_transpose_of_changed_values_is_made_again():
-    csr = random_csr(torch.Generator().manual_seed(1), 10, 10, 0.4, True)
+    csr = random_csr(1, 10, 10, 0.4, weighted=True)
     for _ in range(2):
         x = torch.randn(10, 2, requires_grad=True)
         spmm(csr, x).sum().backward()
@@ -246,7 +286,7 @@ def test_mistakes_are_named():
 def test_mistakes_in_parts_are_named():
     parts, _ = random_parts(torch.Generator().manual_seed(1), 5, 2, 0.4, True)
     plain = [Csr(p.indptr, p.indices, p.num_cols) for p in parts.exclusive]
-    small = csr_of(torch.ones(4, 4, dtype=torch.bool), torch.ones(4, 4))
+    small = csr_where(torch.ones(4, 4, dtype=torch.bool), torch.ones(4, 4))
     flat = Csr(parts.over.indptr, parts.over.indices, 5, parts.over.values[:, 0].contiguous())
     refuses(
         lambda over, exclusive, **more: aggregate_parts(
@@ -265,3 +305,201 @@ def test_a_hub_of_alike_neighbours_keeps_its_digits():
     hub = Csr(indptr, torch.arange(1, neighbours + 1, dtype=torch.int32), neighbours + 1)
     found = spmm(hub, torch.full((neighbours + 1, 8), 0.1))[0]
     assert (found.double() / (neighbours * float(torch.tensor(0.1))) - 1).abs().max() < 5e-5
+
+
+# --- A device's, in every form that it has --------------------------------------------------------
+
+
+# A tile has so many rows and entries together; lengths end rows at, before and behind borders of
+# threads' shares, of warps and of tiles, and carry one row over several tiles.
+TILE = 1792
+COLUMNS = 70
+LENGTHS: dict[str, list[int]] = {
+    "one": [1],
+    "no entries": [0] * 5,
+    "cut rows": [3, 0, 128, 129, 1, 1025, 40, 2100],
+    "every length": [*range(130), 0, 0, 1000, *range(129, 0, -1)],
+    "empty rows over tiles": [0] * (2 * TILE + 5),
+    "one entry each": [1] * TILE,
+    "a hub over tiles": [3, 5 * TILE + 11, 0, 2],
+    "hubs one after the other": [2 * TILE, 2 * TILE, 1, 0, 3 * TILE],
+    "a row that ends with its tile": [TILE - 1, 4, TILE - 6, 0, 9],
+    "its end is the next tile's first": [TILE, 0, TILE - 2, 1, 0, 30],
+    "rows of a share": [6] * 700,
+    "rows of a share and one": [7] * 700,
+    "empty rows before a hub": [0] * (TILE - 1) + [TILE + 1] + [0] * TILE,
+}
+FORMS = {"the rule's": 0, "an owner": 1, "segments": 2, "tiles": 3}
+PRODUCTS = [
+    *[("tiles", width, case) for width in (1, 2, 3, 4, 6, 8, 11, 12, 16) for case in LENGTHS],
+    *[(form, width, case) for form in ("the rule's", "an owner", "segments", "gespmm")
+      for width in (1, 2, 3, 4, 8, 20, 31, 33, 64, 130, 132)
+      for case in list(LENGTHS)[: 4 if form != "the rule's" else 3]],
+]  # fmt: skip
+
+
+def prepare(native, over: np.ndarray, ex: np.ndarray | None, width: int) -> tuple[Tensor, Tensor]:
+    """The table of rows that are cut and of tiles, and poisoned room for their sums."""
+    rows, entries = len(over) - 1, int(over[-1]) + (0 if ex is None else int(ex[-1]))
+    table = native.put(np.full(native.module.heavy_size(rows, entries), -1), torch.int32)
+    there = None if ex is None else native.put(ex)
+    native.call("list_heavy", native.put(over), there, entries, table)
+    return table, native.poisoned(native.module.heavy_slots(rows, entries), width)
+
+
+def put_all(native, *arrays: Any) -> list[Tensor | None]:
+    return [None if a is None else native.put(a) for a in arrays]
+
+
+@pytest.mark.parametrize(("form", "width", "case"), PRODUCTS, ids=lambda x: str(x))
+def test_every_row_is_summed_once_and_alike_every_time(native, form, width, case):
+    indptr, indices = random_lists(width, LENGTHS[case], COLUMNS)
+    random, count = np.random.default_rng(width), len(indptr) - 1
+    weights = random.normal(size=len(indices)).astype(np.float32) if width % 3 else None
+    x = random.normal(size=(COLUMNS, width)).astype(np.float32)
+    plain = form == "gespmm"
+    by_row = None if plain else random.random(count).astype(np.float32) + 0.5
+    by_col = random.random(COLUMNS).astype(np.float32) + 0.5 if width % 2 and not plain else None
+    loop = count <= COLUMNS and not plain
+    scaled = x.astype(np.float64) * (1.0 if by_col is None else by_col[:, None])
+    expected = np.zeros((count, width))
+    terms = scaled[indices] * (1.0 if weights is None else weights.astype(np.float64)[:, None])
+    np.add.at(expected, rows_of(indptr), terms)
+    if loop:
+        expected += scaled[:count]
+    if by_row is not None:
+        expected *= by_row[:, None]
+    lists = put_all(native, indptr, indices, weights)
+    table, partials = prepare(native, indptr, None, width)
+    results = []
+    for _ in range(2):
+        y = native.poisoned(count, width)
+        if plain:
+            native.call("spmm_gespmm", *lists, native.put(x), y, None)
+        else:
+            cut = None if form == "an owner" else table
+            given = (*lists, cut, *put_all(native, x), y, *put_all(native, by_row, by_col))
+            native.call("spmm", *given, loop, partials=partials, form=FORMS[form])
+        near(y, expected, 1e-5 if plain else 2e-6)
+        results.append(y)
+    if form != "gespmm":
+        assert torch.equal(*results)
+
+
+def test_an_odd_base_address_takes_scalar_loads(native):
+    """Rows of x begin four bytes past a vector's boundary; the kernel must not load vectors."""
+    indptr, indices = random_lists(3, [7] * 20, 20)
+    x = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)
+    room = native.put(np.concatenate([[0], x.ravel()]), torch.float32)
+    y = native.poisoned(20 * 8 + 1)[1:].view(20, 8)
+    lists = put_all(native, indptr, indices)
+    native.call("spmm", *lists, None, None, room[1:].view(20, 8), y, None, None, False)
+    expected = np.zeros((20, 8))
+    np.add.at(expected, rows_of(indptr), x.astype(np.float64)[indices])
+    near(y, expected)
+
+
+def test_what_does_not_fit_is_refused(native):
+    indptr, indices = random_lists(1, LENGTHS["cut rows"], COLUMNS)
+    table, partials = prepare(native, indptr, None, 17)
+    lists = put_all(native, indptr, indices, None)
+    y, x = native.poisoned(len(indptr) - 1, 17), native.poisoned(COLUMNS, 17)
+    for order, how, name in (
+        (table, {"partials": partials, "form": 3}, "wide"), (None, {"form": 3}, "order"),
+        (table, {"partials": partials, "form": 4}, "form"), (table, {}, "partials"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=name):
+            native.call("spmm", *lists, order, x, y, None, None, False, **how)
+
+
+# --- the union of snapshots by its bits -----------------------------------------------------------
+
+ROWS = 90
+
+
+def united_snapshots(count: int, seed: int) -> tuple[list[Csr], Tensor]:
+    """Snapshots and the same dense: they share entries, one has none, there are a hub and gaps."""
+    random = np.random.default_rng(seed)
+    present = random.random((count, ROWS, ROWS)) < 0.08
+    present[:, 3] = random.random((count, ROWS)) < 0.9
+    present[:, 10:14] = False
+    present[-1] = False
+    return [csr_where(one) for one in present], torch.from_numpy(present).double()
+
+
+@pytest.mark.parametrize("form", [1, 2, 3])
+@pytest.mark.parametrize(("count", "features"), [(2, 1), (3, 1), (8, 2), (32, 1), (5, 12)])
+def test_each_snapshot_of_a_union_gets_its_own_entries(native, count, features, form):
+    if form == 3 and count * features > 16:
+        pytest.skip("too wide for tiles")
+    group, dense = united_snapshots(count, count)
+    union = UnionTopology.build(group)
+    indptr = union.csr.indptr.numpy()
+    table, partials = prepare(native, indptr, None, count * features)
+    x = torch.randn(ROWS, count, features, generator=torch.Generator().manual_seed(count))
+    x[20] = torch.nan  # read for nobody who does not hold it
+    dense[:, :, 20] = 0
+    mask = torch.where(union.csr.indices == 20, 0, union.mask)
+    row, col = torch.rand(2, ROWS, count) + 0.5
+    expected = parts_product(dense, torch.nan_to_num(x), row, col, True)
+    others, results = torch.arange(ROWS) != 20, []
+    for _ in range(2):
+        y = native.poisoned(ROWS, count, features)
+        native.call(
+            "aggregate_parts", native.put(indptr), native.put(union.csr.indices), None, None, None,
+            None, table, native.put(x), y, native.put(row), native.put(col), True,
+            partials=partials, form=form, bits=native.put(mask),
+        )  # fmt: skip
+        assert y[20].isnan().all()  # its own loop
+        near(y.cpu()[others], expected[others])
+        results.append(y.cpu()[others])
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_union_and_its_gradient(place, count):
+    """On the CPU by weights, on a device by the bits of the mask."""
+    group, dense = united_snapshots(count + 1, 7)
+    group, dense = group[:count], dense[:count]
+    row, col = torch.rand(2, ROWS, count) + 0.5
+    x, grad = torch.randn(2, ROWS, count, 3)
+    leaf = place.put(x).detach().requires_grad_()
+    union = UnionTopology.build([to_device(csr, place.device) for csr in group])
+    y = aggregate_union(union, leaf, place.put(row), place.put(col), True)
+    y.backward(place.put(grad))
+    near(y.detach(), parts_product(dense, x, row, col, True))
+    near(leaf.grad, parts_product(dense.transpose(1, 2), grad, col, row, True))
+
+
+def test_a_union_that_does_not_fit_is_named():
+    union = UnionTopology.build(united_snapshots(3, 2)[0])
+    x, values = torch.zeros(ROWS, 3, 1), replace(union.csr, values=torch.ones(union.csr.nnz, 2))
+    refuses(
+        aggregate_union, {"union": union, "x": x}, ("x", x[:, :2].contiguous()),
+        ("union|union.mask", replace(union, mask=union.mask[1:])),
+        ("union|union.mask", replace(union, mask=union.mask.long())),
+        ("union|union.csr.values", replace(union, csr=values)),
+    )  # fmt: skip
+
+
+def test_nodes_of_a_frame_leave_room_for_rows_that_are_cut(place):
+    rows, device = 1100, place.device  # a row of all columns is cut
+    draw = torch.Generator().manual_seed(3)
+    shared = torch.rand(rows, rows, generator=draw) < 0.06
+    shared[5] = True
+    dense = [shared | (torch.rand(rows, rows, generator=draw) < 0.002) for _ in range(3)]
+    group = [to_device(csr_where(one), device) for one in dense]
+    assert all(csr.nnz > prepared.FEW_ENTRIES for csr in group)
+    scale = (torch.rand(3, rows, generator=draw) + 0.5).to(device)
+    by = scale.t().contiguous()
+    single = [(csr, scale[t], scale[t]) for t, csr in enumerate(group)]
+    merged = [SnapshotPartition(range(3), PartTopology.build(group), by, by, 0)]
+    x, grad = torch.randn(2, 3, rows, 2, generator=draw)
+    for node, topology in ((SnapshotAggregation, single), (PartitionAggregation, merged)):
+        leaf = x.to(device).detach().clone().requires_grad_()
+        y = node.apply(leaf, topology)
+        y.backward(grad.to(device))
+        for t, one in enumerate(dense):
+            whole = (one.double() + torch.eye(rows)) * scale[t].cpu() * scale[t, :, None].cpu()
+            near(y[t].detach(), whole @ x[t].double())
+            near(leaf.grad[t], whole.t() @ grad[t].double())

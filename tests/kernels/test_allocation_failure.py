@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import hashlib
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -36,13 +36,6 @@ DROPPED: Final = frozenset({"FrameProduct.add", "FrameProductDouble.add"})
 """Methods that leave half of what they add: who builds such a product drops it at a failure."""
 METHODS: Final = entry_points()  # as they are when nobody watches them
 SHIM = ctypes.CDLL(None)
-
-
-def digest(parts: list[Any]) -> str:
-    whole = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        whole.update(part.tobytes() if isinstance(part, np.ndarray) else str(part).encode())
-    return whole.hexdigest()
 
 
 def state_of(owner: Any) -> list[Any]:
@@ -83,7 +76,7 @@ class Probe:
             return call.run()
         print(call.entry, flush=True)  # the last one, where the process ends
         self.failed[call.entry] = 0
-        before = digest(state_of(call.owner))
+        before = pickle.dumps(state_of(call.owner))
         for count in range(MAX_ALLOCATIONS):
             signal.alarm(20)  # ends what hangs
             SHIM.fail_after(ctypes.c_long(count))
@@ -95,7 +88,7 @@ class Probe:
                 return answer
             finally:
                 SHIM.fail_after(ctypes.c_long(-1))
-            if digest(state_of(call.owner)) != before:
+            if pickle.dumps(state_of(call.owner)) != before:
                 self.harm.append(f"{call.entry} changed by the failure of allocation {count}")
         return call.run()
 

@@ -7,7 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from csr_cases import csr_of, entries, random_csr, snapshot_groups
+from csr_cases import changed_pairs, csr_of, entries, random_csr, snapshot_groups
+from device_cases import csr_where
+from device_fixtures import ONE_PLACE, Native
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kernel_checks import on_threads, refuses, same_csr
@@ -63,21 +65,47 @@ def test_sets_bytes_and_the_way_back(group, index):
         held = check_step(Csr(held.indptr, held.indices, held.num_cols), current, index)
 
 
+@pytest.fixture
+def place(anywhere) -> Native:
+    return anywhere()
+
+
+def rebuilt(place: Native, old: Csr | None, sent: Difference) -> tuple[Csr, list[int]]:
+    """What the compiled function makes of a difference, and what it finds wrong with it."""
+    indptr = place.put(torch.full((sent.num_rows + 1,), -7))
+    room = place.put(torch.full((sent.nnz + 64,), -7, dtype=torch.int32))
+    out, found = (indptr, room[: sent.nnz]), place.put(torch.full((3,), -1))
+    none = torch.empty(0, dtype=torch.int32)
+    lists = [None, none] if old is None else [old.indptr, old.indices]
+    lists = [None if x is None else place.put(x) for x in lists]
+    pairs = place.put(sent.removed), place.put(sent.added)
+    if place.own:
+        _cpu.rebuild(*lists, sent.num_cols, *pairs, *out, found, 1)
+    else:
+        scratch = [torch.full_like(p[0], -7, dtype=torch.int32) for p in pairs]
+        place.call("rebuild", *lists, sent.num_cols, *pairs, *scratch, *out, found)
+    assert bool((room[sent.nnz :] == -7).all())  # nothing was written past the end
+    return Csr(indptr.cpu(), out[1].cpu(), sent.num_cols), found.tolist()
+
+
+def check_there(place: Native, old: Csr | None, new: Csr, index: str) -> None:
+    csr, found = rebuilt(place, old, encode(old, new, index=index, fallback=False))
+    assert found == [-1, -1, -1]
+    assert torch.equal(csr.indptr, new.indptr)
+    assert torch.equal(csr.indices, new.indices)
+
+
 @pytest.mark.parametrize("index", INDEX)
-def test_everything_comes_and_goes(index):
-    empty, full = csr_of([[]] * 3, 40), csr_of([list(range(40))] * 3, 40)
-    left, right = csr_of([[0, 1], [], [2]], 40), csr_of([[38, 39], [5], []], 40)
-    # A block of sixteen can receive more than it holds.
-    sparse = csr_of([[0, 100, 200], list(range(0, 320, 20))], 400)
-    dense = csr_of([list(range(0, 300)), sorted({*range(0, 320, 20), *range(41, 60)})], 400)
-    top = 2**31 - 2
-    low, high = csr_of([[0, top - 1], [top]], top + 1), csr_of([[top - 1, top], [0]], top + 1)
-    for one, other in [(empty, full), (left, right), (left, left), (sparse, dense), (low, high)]:
-        check_step(one, other, index)
-        check_step(other, one, index)
+def test_everything_comes_and_goes(place, index):
+    for one, other in changed_pairs():
+        for pair in ((one, other), (other, one)):
+            check_step(*pair, index)
+            check_there(place, *pair, index)
     none = csr_of([], 5)
     assert rebuild(none, encode(none, none)).num_rows == 0
     same_csr(rebuild(None, encode(None, none)), with_ones(none))
+    if not place.own:
+        check_there(place, None, random_csr(3, 40, 60, 0.3), index)  # from no matrix
 
 
 @pytest.mark.parametrize(("rows", "hub"), [(3000, 2000), (20_000, 1000)])
@@ -158,14 +186,16 @@ def _difference(a: Csr, removed, added, nnz=None, dtype=torch.int64) -> Differen
 CHANGES = st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 40)), max_size=8)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=80, suppress_health_check=ONE_PLACE)
 # Removals in another order, of entries that one vector compares, are made all the same.
 @example(2, 0.4, [(2, 1), (2, 0)], [], False, torch.int64)
 @given(  # in few entries, rows are merged as one list
     seed=st.integers(0, 99), density=st.sampled_from([0.4, 0.02]), gone=CHANGES, come=CHANGES,
     ordered=st.booleans(), dtype=st.sampled_from([torch.int64, torch.int32]),
 )  # fmt: skip
-def test_random_nonsense_never_writes_out_of_bounds(seed, density, gone, come, ordered, dtype):
+def test_random_nonsense_never_writes_out_of_bounds(
+    place, seed, density, gone, come, ordered, dtype
+):
     """Either refused or right; a canary behind the output shows a write past its end."""
     a = random_csr(seed, 5, 40, density)
     if ordered:
@@ -173,20 +203,16 @@ def test_random_nonsense_never_writes_out_of_bounds(seed, density, gone, come, o
     sent = _difference(a, gone, come, dtype=dtype)
     if sent.nnz < 0:
         return
-    room = torch.full((sent.nnz + 64,), 77, dtype=torch.int32)
-    found = torch.full((3,), -1)
-    out = room[: sent.nnz], torch.zeros(6, dtype=torch.int64)
-    _cpu.rebuild(a.indptr, a.indices, 40, sent.removed, sent.added, out[1], out[0], found, 1)
-    assert bool((room[sent.nnz :] == 77).all())
+    csr, found = rebuilt(place, a, sent)
     old = set(entries(a))
     inside = all(0 <= r < 5 and 0 <= c < 40 for r, c in come)
     sound = set(gone) <= old and not set(come) & old and inside
     canonical = sorted(set(gone)) == gone and sorted(set(come)) == come
-    accepted = bool((found < 0).all())
+    accepted = max(found) < 0
     assert sound or not accepted
     assert accepted or not (sound and canonical)
     if accepted:
-        assert entries(Csr(out[1], out[0], 40)) == sorted((old - set(gone)) | set(come))
+        assert entries(csr) == sorted((old - set(gone)) | set(come))
 
 
 def test_what_does_not_fit_is_refused():
@@ -212,3 +238,15 @@ def test_what_does_not_fit_is_refused():
     a.indices[1] = 0  # written to after it was looked through
     with pytest.raises(InvalidInputError, match="column"):
         encode(None, a)
+
+
+@pytest.mark.parametrize("index", INDEX)
+@pytest.mark.parametrize("density", [0.0, 0.05, 0.5, 1.0])
+def test_random_snapshots_over_several_tiles(place, index, density):
+    random = np.random.default_rng(int(100 * density))
+    first = random.random((90, 70)) < density
+    for keep in (0.0, 0.5, 0.97, 1.0):
+        fresh = random.random((90, 70)) < density
+        second = np.where(random.random((90, 70)) < keep, first, fresh)
+        check_there(place, csr_where(first), csr_where(second), index)
+        first = second

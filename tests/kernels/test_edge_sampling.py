@@ -1,9 +1,15 @@
-"""Tables of edges and samplers of them, against slow obvious ones and distributions."""
+"""Tables of edges and samplers of them, against slow obvious ones and distributions.
+
+Over 500 lines: samplers of the CPU, the emulator and a device.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from itertools import permutations
+from functools import partial
+from itertools import permutations, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,14 +22,23 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.edge_sampling import (
     EdgeTable,
+    device_subgraphs,
+    induced_edges,
     keep_share,
     sample_layerwise,
     sample_nodewise,
     sample_subgraph,
     share_of,
 )
+from dgbench.kernels_cuda.edge_sampling import device as device_edge_sampling
+from dgbench.kernels_cuda.edge_sampling.device import table_on
 from dgbench.kernels_cuda.weighted import METHODS
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base.interactions import InteractionWorkload
+from dgbench.systems.tgcn import program as programs
+from dgbench.systems.tgcn.recounts import check_kept
+from dgbench.systems.tgcn.system import TgcnSystem
 
 EXACT = tuple(m for m in METHODS if m != "brs_literal")
 WEIGHED = tuple(m for m in EXACT if m != "reservoir")
@@ -55,31 +70,41 @@ def candidates(table: EdgeTable, bounds: dict[int, float]) -> list[tuple[int, in
     return found
 
 
-def follow(table: EdgeTable, roots: dict[int, float], sample, at: int, shape: str, wanted) -> None:
-    """Check one root's (or pool's) sample layer by layer against all that could be drawn."""
+def follow(
+    table: EdgeTable, roots: dict[int, float], sample, at: int, shape: str, wanted,
+    weighs=lambda edge: True,
+) -> None:  # fmt: skip
+    """Check one root's (or pool's) sample layer by layer against all that could be drawn.
+
+    `wanted(layer, count)` of `count` candidates are, or those that have weight; they are drawn for
+    each vertex by itself, of the union of their edges, or of their distinct neighbours (`shape`).
+    """
     bounds, reached = roots, list(roots)
     for number, layer in enumerate(sample.layers):
         mine = slice(int(layer.offsets[at]), int(layer.offsets[at + 1]))
         columns = layer.sources, layer.neighbours, layer.eids
         found = list(zip(*(x[mine].tolist() for x in columns), strict=True))
         there = candidates(table, bounds)
+        good = [edge for edge in there if weighs(edge)]
+
+        def size(count: int, positive: int, number: int = number) -> int:
+            return min(wanted(number, count), positive)
+
         if shape == "vertices":
-            drawn, pool = {n for _, n, _ in found}, {n for _, n, _, _ in there}
+            pool, positive = ({edge[1] for edge in edges} for edges in (there, good))
+            drawn = {edge[1] for edge in found}
             assert int(sample.pools[at, number]) == len(pool)
-            assert len(drawn) == wanted(number, len(pool))
+            assert len(drawn) == size(len(pool), len(positive))
             assert found == [edge[:3] for edge in there if edge[1] in drawn]
         else:
-            left = [edge[:3] for edge in there]
+            left = [edge[:3] for edge in good]
             for edge in found:  # none twice, unless it stands there twice
                 left.remove(edge)
             assert int(sample.pools[at, number]) == len(there)
-            if shape == "union":
-                assert len(found) == wanted(number, len(there))
-            else:
-                for v in bounds:
-                    mine_of = sum(edge[0] == v for edge in there)
-                    assert sum(e[0] == v for e in found) == wanted(number, mine_of)
-        times = {(v, n, e): t for v, n, e, t in there}
+            for part in [bounds] if shape == "union" else [[v] for v in bounds]:
+                sizes = (sum(edge[0] in part for edge in edges) for edges in (there, good))
+                assert sum(edge[0] in part for edge in found) == size(*sizes)
+        times = {edge[:3]: edge[3] for edge in there}
         bounds = {}
         for edge in found:
             bounds[edge[1]] = max(bounds.get(edge[1], -np.inf), times[edge])
@@ -318,3 +343,245 @@ def test_wrong_tables_and_shares_are_named() -> None:
     with pytest.raises(ValueError, match="dst"):  # a table that does not fit together
         _ = EdgeTable(table.indptr, table.dst + 1, table.eid, table.t, 2).rows
     assert share_of(torch.tensor([0, 1, 2, 3, 5, 7]), 0.5).tolist() == [0, 1, 1, 2, 3, 4]
+
+
+# --- A device's -----------------------------------------------------------------------------------
+
+
+TABLES = [  # vertices, edges, undirected, power of the skew
+    (1, 0, False, 1), (1, 5, True, 1), (40, 30, False, 1), (60, 800, False, 3), (50, 400, True, 2),
+    (300, 9000, False, 6),
+]  # fmt: skip
+
+
+def table_of(case, seed: int = 0) -> EdgeTable:
+    """Half of the vertices have no edge of their own; times repeat; there are self edges."""
+    vertices, edges, undirected, power = case
+    random = np.random.default_rng([seed, vertices, edges])
+    src = (max(1, vertices // 2) * random.random(edges) ** power).astype(np.int64)
+    dst = random.integers(0, vertices, edges)
+    t = np.sort(random.integers(0, max(1, edges // 3), edges)).astype(np.float64)
+    return EdgeTable.build(*map(torch.from_numpy, (src, dst, t)), vertices, undirected)
+
+
+def ids(case) -> str:
+    return "-".join(map(str, case))
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "random"])
+def test_the_share_that_is_kept_is_that_of_the_cpu(native, rounding):
+    edges = (1 << 16) + 70  # a row that draws long numbers
+    zeros = torch.zeros(edges, dtype=torch.int64)
+    long = EdgeTable.build(zeros, zeros, torch.arange(edges).double(), 2)
+    for table in (*(table_of(case) for case in TABLES if not case[2]), long):
+        for share in (0.4,) if table is long else (0.0, 0.5, 0.3, 1.0):
+            how = {"seed": 2**40 + 3, "rounding": rounding}
+            right = keep_share(table, share, **how)
+            there = table_on(table, native.device)
+            found = device_edge_sampling.keep_share(there, share, native=native.module, **how)
+            assert torch.equal(found.cpu(), right)
+
+
+WALKS = [  # frontier, draws, subgraphs, replacement, by degree
+    (1, 0, 1, False, True), (1, 7, 2, True, True), (4, 30, 2, True, False), (5, 40, 3, True, True),
+    (30, 90, 2, False, True), (70, 150, 2, True, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("case", "walk"),
+    [
+        (case, walk)
+        for case, walk in product(TABLES, WALKS)
+        if walk[3] or walk[0] <= case[0]  # without replacement a frontier is at most the graph
+    ],
+    ids=ids,
+)
+@pytest.mark.parametrize("memory", ["shared", "tree", "device", "wide"])
+def test_subgraphs_are_those_of_the_cpu(native, case, walk, memory, monkeypatch):
+    frontier, draws, count, replacement, by_degree = walk
+    table = table_of(case)
+    if memory == "device":
+        monkeypatch.setenv("EMULATED_ORDER", "reverse")
+    if memory == "wide":
+        monkeypatch.setattr(device_subgraphs, "WIDTHS", (True,))
+    else:
+        walked = partial(device_subgraphs.members_of, memory=memory)
+        monkeypatch.setattr(device_edge_sampling, "members_of", walked)
+    how = {"count": count, "replacement": replacement, "seed": 11, "call": 2, "first": 5}
+    right = sample_subgraph(table, frontier, draws, weights="degree" if by_degree else None, **how)
+    found = device_edge_sampling.sample_subgraph(
+        table_on(table, native.device), frontier, draws, method="sis", by_degree=by_degree,
+        induced=True, native=native.module, **how,
+    )  # fmt: skip
+    for name in ("offsets", "vertices", "edge_offsets", "eids"):
+        assert torch.equal(getattr(found, name).cpu(), getattr(right, name)), name
+    assert found.reseeded == right.reseeded
+
+
+def test_sums_that_do_not_fit_are_walked_again(native):
+    """Degrees that 32 bits hold, and their sum does not."""
+    degree, vertices = 2**31 - 2, 3
+    # What stands in the rows is never read before the tree is found too small: no draws.
+    indptr = torch.arange(vertices + 1) * degree
+    table = EdgeTable(
+        native.put(indptr), native.put(torch.zeros(1, dtype=torch.int32)),
+        native.put(torch.zeros(1, dtype=torch.int32)), native.put(torch.zeros(1).double()), 1,
+    )  # fmt: skip
+    members, reseeded = device_subgraphs.members_of(
+        table, 3, 0, 2, True, True, 1, 0, native.module, "shared"
+    )
+    assert reseeded == 0
+    assert not members.any()
+
+
+def roots_of(table: EdgeTable, count: int) -> Tensor:
+    random = torch.Generator().manual_seed(count)
+    return torch.randint(table.num_nodes, (count,), generator=random)
+
+
+def on_device(native, table, roots, starts, space, **how):
+    how = {"sizes": [], "share": 0.5, "layers": 2, "method": "keys", "weights": None,
+           "before": None, "seed": 3, "call": 1, "first": 0, **how}  # fmt: skip
+    move = {k: v.to(native.device) for k, v in how.items() if isinstance(v, Tensor)}
+    return device_edge_sampling.sample_roots(
+        table_on(table, native.device), roots.to(native.device), starts, space, **{**how, **move},
+        native=native.module,
+    )  # fmt: skip
+
+
+def rows(sample) -> list[tuple[Tensor, ...]]:
+    names = ("offsets", "eids", "sources", "neighbours")
+    return [tuple(getattr(layer, name).cpu() for name in names) for layer in sample.layers]
+
+
+def same(one, other) -> bool:
+    return all(map(torch.equal, sum(rows(one), ()), sum(rows(other), ())))
+
+
+SPACES = [("vertex", {"union": False}), ("edges", {"union": True}), ("vertices", None)]
+
+
+@pytest.mark.parametrize("case", TABLES, ids=ids)
+@pytest.mark.parametrize(("space", "how"), SPACES, ids=lambda x: str(x)[:8])
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_sample_of_everything_is_that_of_the_cpu(native, case, space, how, timed):
+    table = table_of(case)
+    roots = roots_of(table, 13)
+    before = torch.linspace(0, float(table.t.max()) + 1 if case[1] else 1, 13).double()
+    before = before if timed else None
+    if how is None:
+        batch, starts = 4, torch.tensor([0, 4, 8, 12, 13])
+        right = sample_layerwise(table, roots, share=1.0, layers=3, batch=batch, items="vertices",
+                                 before=before)  # fmt: skip
+    else:
+        starts = torch.arange(14)
+        right = sample_nodewise(table, roots, share=1.0, layers=3, before=before, **how)
+    found = on_device(native, table, roots, starts, space, share=1.0, layers=3, before=before)
+    assert same(found, right)
+    for name in ("node_offsets", "nodes", "pools"):
+        assert torch.equal(getattr(found, name).cpu(), getattr(right, name)), name
+
+
+@pytest.mark.parametrize("case", [(40, 30, False, 1), (60, 300, False, 3), (50, 200, True, 2)])
+@pytest.mark.parametrize(
+    ("space", "weights", "method"),
+    [(space, weights, method) for (space, _), weights, method in product(
+        SPACES, (None, "degree", "edge"), ("keys", "sis"))
+     if weights != "edge" or (space != "vertices" and method == "keys")],
+)  # fmt: skip
+@pytest.mark.parametrize("sizes", [[], [3, 5]], ids=str)
+def test_a_sample_is_of_its_size_and_of_its_candidates(native, case, space, weights, method, sizes):
+    table, edge_weights = table_of(case), torch.ones(case[1], dtype=torch.float64)
+    roots, edge_weights[::3] = roots_of(table, 13), 0
+    how = {"sizes": sizes, "weights": edge_weights if weights == "edge" else weights}
+    found, again, other = (
+        on_device(native, table, roots, torch.arange(14), space, method=method, seed=seed, **how)
+        for seed in (3, 3, 4)
+    )
+    assert same(found, again)
+    assert case[1] < 100 or not same(found, other)
+
+    def wanted(layer: int, count: int) -> int:
+        return min(sizes[layer], count) if sizes else math.floor(0.5 * count + 0.5)
+
+    def weighs(edge: tuple[int, int, int, float]) -> bool:
+        if weights is None:
+            return True
+        return bool(edge_weights[edge[2]] if weights == "edge" else table.degrees[edge[1]])
+
+    shape = "union" if space == "edges" else space
+    for at, root in enumerate(roots.tolist()):
+        follow(table, {root: math.inf}, found, at, shape, wanted, weighs)
+
+
+@pytest.mark.cuda
+@pytest.mark.usefixtures("usable_device")
+def test_public_functions_on_a_device():
+    table = table_of((20_000, 300_000, False, 5))
+    there = table_on(table, "cuda")
+    assert torch.equal(keep_share(there, seed=1).cpu(), keep_share(table, seed=1))
+    right = sample_subgraph(table, 1000, 5000, count=3, seed=4)
+    found = sample_subgraph(there, 1000, 5000, count=3, seed=4)
+    assert torch.equal(found.vertices.cpu(), right.vertices)
+    assert torch.equal(found.eids.cpu(), right.eids)
+    edges = induced_edges(there, found.offsets, found.vertices)
+    assert torch.equal(edges[1].cpu(), right.eids)
+    roots = roots_of(table, 500)
+    for union in (True, False):
+        one = sample_nodewise(there, roots.cuda(), union=union, seed=2, method="keys")
+        other = sample_nodewise(table, roots, union=union, seed=2, method="keys")
+        assert torch.equal(one.pools[:, 0].cpu(), other.pools[:, 0])
+        assert torch.equal(one.layers[0].offsets.cpu(), other.layers[0].offsets)
+    one = sample_layerwise(there, roots.cuda(), share=1.0, batch=100)
+    other = sample_layerwise(table, roots, share=1.0, batch=100)
+    assert torch.equal(one.layers[1].eids.cpu(), other.layers[1].eids)
+
+
+def rows_on(native, table, share, **how):
+    return device_edge_sampling.sample_rows(
+        table, share, device=native.device, native=native.module, **{"seed": 7, **how}
+    )
+
+
+@pytest.mark.parametrize("case", [c for c in TABLES if not c[2]], ids=ids)
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_rows_are_drawn_from_by_segment_its_search(native, case, share):
+    table = table_of(case)
+    found = rows_on(native, table, share)
+    assert torch.equal(found, found.unique())
+    row = torch.empty(table.num_edges, dtype=torch.int64)
+    row[table.eid.long()] = torch.repeat_interleave(table.degrees)
+    kept = torch.bincount(row[found], minlength=table.num_nodes)
+    assert torch.equal(kept, share_of(table.degrees, share))
+    for at_once in (37, 1000) if table.num_nodes > 100 else (1, 37):
+        assert torch.equal(rows_on(native, table, share, at_once=at_once), found)
+    if 0 < share < 1 and case[1] > 100:
+        assert not torch.equal(rows_on(native, table, share, seed=8), found)
+
+
+def test_training_on_a_device_draws_there(native, monkeypatch):
+    """The program of a trainer on a device asks it for its sample, where the switches say so."""
+    asked: list[str] = []
+
+    def rows(table, share, *, seed, device):
+        asked.append(torch.device(device).type)
+        return rows_on(native, table, share, seed=seed)
+
+    monkeypatch.setattr(programs, "sample_rows", rows)
+    random = np.random.default_rng(2)
+    src, dst = (torch.from_numpy(random.integers(0, 30, 500)) for _ in range(2))
+    edges = programs.Edges(src, dst, src[:0], torch.arange(500).double(), torch.arange(500), 30)
+    make = partial(SimpleNamespace, workload=InteractionWorkload(dataset="tiny"), meter=Meter())
+    for device, off, expected in [
+        ("cuda", {}, ["cuda"]), ("cuda", {"device_sampling": False}, []),
+        ("cuda", {"sis": False}, []), ("cuda", {"sampling": False}, []), ("cpu", {}, []),
+    ]:  # fmt: skip
+        asked.clear()
+        program = programs.Program()
+        program.bind(make(on=TgcnSystem().switches(off), device=torch.device(device)))
+        kept = program.sampling(edges)
+        assert asked == expected
+        assert torch.equal(kept, kept.unique())
+        if off != {"sampling": False}:
+            assert all(check.passed for check in check_kept(src, kept, 0.5))

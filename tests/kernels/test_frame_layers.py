@@ -10,10 +10,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from kernel_checks import refuses, same_bits
 from kinks import away_from_kinks
+from torch import Tensor
 from torch.nn import functional
 
 from dgbench.kernels_cuda.layers import dense_norm, frame_dense
 from dgbench.kernels_cuda.scan import evolve_gru, plain_gates, time_lstm_gates
+from dgbench.runtime.errors import UnsupportedError
 
 WIDTHS = st.sampled_from([1, 2, 3, 8, 16, 17, 32, 33])
 
@@ -180,3 +182,68 @@ def test_mistakes_are_named():
         time_lstm_gates, {"c": c, "pre": pre, "gates": gates, "fade": fade},
         ("gates", gates[:, :5]), ("fade", fade.float()),
     )  # fmt: skip
+
+
+# --- Evolution on a device ------------------------------------------------------------------------
+
+
+CASES = [  # steps, rows, width, shared memory, processors
+    (1, 1, 1, None, 9), (3, 6, 33, None, 9), (0, 4, 3, None, 9), (3, 0, 3, None, 9),
+    (16, 16, 32, None, 132),  # the first layer of PEMS08
+    (2, 3, 70, None, 9),  # more columns of gates than threads
+    (3, 33, 5, None, 1),  # four rows a block, blocks that take several tiles
+    (2, 34, 33, 7000, 1),  # gates beyond shared memory, four rows a block
+    (2, 9, 33, 2000, 9),  # the same, one row a block
+    (40, 30, 3, None, 9),  # many parts of the weights' gradients
+]  # fmt: skip
+
+
+def evolve_native(native, tensors: list[Tensor], steps: int, grad: Tensor) -> list[Tensor]:
+    given, size = [native.put(t) for t in tensors], native.module.evolve_workspace_size
+    shape = steps, *tensors[0].shape
+    weights, grads = native.poisoned(*shape), [native.poisoned(*t.shape) for t in tensors]
+    native.call("evolve_gru_forward", *given, weights, native.poisoned(size(*shape, False)))
+    scratch = native.poisoned(size(*shape, True))
+    native.call("evolve_gru_backward", *given, weights, native.put(grad), *grads, scratch)
+    return [weights, *grads]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
+@pytest.mark.usefixtures("order")
+def test_evolution_on_a_device(native, emulate, case):
+    steps, rows, width, shared, processors = case
+    emulate(shared=shared, processors=processors)
+    tensors, (grad,) = evolve_inputs(rows, width, 1), draws(5, (steps, rows, width))
+    first, second = (evolve_native(native, tensors, steps, grad) for _ in range(2))
+    right = run(partial(evolve_plain, steps=steps), [t.double() for t in tensors])
+    for one, again, exact in zip(first, second, right, strict=True):
+        torch.testing.assert_close(one.cpu().double(), exact, rtol=1e-4, atol=1e-4)
+        assert torch.equal(one, again)
+
+
+def test_a_workspace_that_is_too_small_is_refused(native):
+    given = [native.put(t) for t in evolve_inputs(3, 4, 1)]
+    with pytest.raises(ValueError, match="workspace"):
+        native.call("evolve_gru_forward", *given, native.poisoned(2, 3, 4), native.poisoned(5))
+
+
+@pytest.mark.cuda
+@pytest.mark.usefixtures("usable_device")
+@pytest.mark.parametrize(("rows", "width"), [(16, 32), (32, 32), (1500, 40), (20, 256)])
+def test_the_operator_replays_in_a_graph(graphed, rows, width):
+    tensors, (grad,) = evolve_inputs(rows, width, 1), draws(5, (16, rows, width))
+    leaves = [t.cuda().requires_grad_() for t in tensors]
+    up = grad.cuda()
+
+    def work() -> list[Tensor]:
+        weights = evolve_gru(*leaves, 16)
+        return [weights.detach(), *torch.autograd.grad(weights, leaves, up)]
+
+    expected, results = graphed(work)
+    assert all(torch.equal(a, b) for a, b in zip(results, expected, strict=True))
+    exact = run(partial(evolve_plain, steps=16), [t.double() for t in tensors])
+    for one, right in zip(results, exact, strict=True):
+        scale = float(right.abs().max())
+        torch.testing.assert_close(one.cpu().double(), right, rtol=1e-4, atol=1e-4 * scale)
+    with pytest.raises(UnsupportedError, match="float32"):
+        evolve_gru(*(t.double().cuda() for t in tensors), 2)

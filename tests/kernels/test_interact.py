@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from device_fixtures import ONE_PLACE, Native
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_checks import refuses
+from torch import Tensor
 
-from dgbench.kernels_cuda.interact import edge_dots, group_edges, local_rows, partner_sums
+from dgbench.kernels_cuda.interact import edge_dots, group_edges, local_rows, op, partner_sums
+from dgbench.kernels_cuda.interact.device import group_rows, piece_room
 from dgbench.systems.base.interaction_layout import t_batches
 
 
@@ -25,15 +31,23 @@ def rows(count: int, width: int, seed: int, dtype: torch.dtype = torch.float64) 
     return torch.randn(count, width, dtype=torch.float64, generator=draw).to(dtype)
 
 
-@settings(deadline=None, max_examples=25)
+@pytest.fixture
+def place(anywhere) -> Native:
+    def with_room(*given: Any) -> tuple[Any, ...]:
+        return (*given, piece_room(given[2].numel(), given[4]))
+
+    return anywhere(op, interact_sums=with_room)
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=ONE_PLACE)
 @given(
     edges=st.integers(0, 60), left=st.integers(1, 9), right=st.integers(1, 9),
     width=st.sampled_from([1, 7, 16, 64, 90]), seed=st.integers(0, 99), last=st.booleans(),
 )  # fmt: skip
-def test_sums_are_those_of_a_loop_over_edges(edges, left, right, width, seed, last):
+def test_sums_are_those_of_a_loop_over_edges(place, edges, left, right, width, seed, last):
     src, dst = pairs(edges, left, right, seed)
     a, b = rows(left, width, seed + 1), rows(right, width, seed + 2)
-    found = partner_sums(src, dst, a, b, last=last)
+    found = partner_sums(*map(place.put, (src, dst, a, b)), last=last)
     for sums, counts, mine, other, x in (
         (found.sum_s, found.count_s, src, dst, b),
         (found.sum_g, found.count_g, dst, src, a),
@@ -43,7 +57,7 @@ def test_sums_are_those_of_a_loop_over_edges(edges, left, right, width, seed, la
             partners = partners[-1:] if last else partners
             assert counts[row] == len(partners)
             want = torch.stack(partners).sum(0) if partners else torch.zeros(width).double()
-            torch.testing.assert_close(sums[row], want, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(sums[row].cpu(), want, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("width", [1, 5, 64, 70])
@@ -121,3 +135,52 @@ def test_partners_that_are_alike_keep_their_digits():
     one = torch.zeros(edges, dtype=torch.int64)
     found = partner_sums(one, one, value, value).sum_s
     assert (found.double() / (edges * value.double()) - 1).abs().max() < 1e-5
+
+
+CASES = [  # rows, partners, edges, width, share of the edges in row 0
+    (1, 1, 0, 4, 0), (5, 3, 1, 1, 0), (40, 30, 64, 8, 0.0), (40, 30, 65, 7, 1.0),
+    (300, 50, 2000, 12, 0.5), (3, 20, 700, 64, 0.2), (20, 9, 9000, 16, 0.9),
+    (500, 500, 900, 33, 0.0), (9, 4, 300, 260, 0.6),
+]  # fmt: skip
+DTYPES = (torch.float32, torch.float64)
+
+
+def edges_of(case, seed: int = 0) -> tuple[Tensor, Tensor]:
+    rows, partners, edges, _, hub = case
+    random = np.random.default_rng([seed, *map(int, case[:4])])
+    src = random.integers(0, rows, edges)
+    src[random.random(edges) < hub] = rows // 2
+    return torch.from_numpy(src), torch.from_numpy(random.integers(0, partners, edges))
+
+
+def close(found: Tensor, right: Tensor) -> bool:
+    error = (found.cpu().double() - right).norm() / right.norm().clamp(min=1e-30)
+    return float(error) < (1e-6 if found.dtype == torch.float32 else 1e-13)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums_and_products_are_those_of_torch(place, case, dtype):
+    count, partners, edges, width, _ = case
+    src, dst = edges_of(case)
+    y, x = rows(count, width, 1, dtype), rows(partners, width, 2, dtype)
+    there, weight = [place.put(t) for t in (src, dst, y, x)], rows(edges, 1, 3, dtype)[:, 0]
+
+    def summed(terms: Tensor) -> Tensor:
+        return torch.zeros(count, width, dtype=torch.float64).index_add_(0, src, terms.double())
+
+    one, again = (partner_sums(*there).sum_s for _ in range(2))
+    assert close(one, summed(x[dst]))
+    assert torch.equal(one, again)
+    right = torch.zeros(count, width, dtype=dtype)
+    for s, d in zip(src.tolist(), dst.tolist(), strict=True):
+        right[s] = x[d]
+    assert torch.equal(partner_sums(*there, last=True).sum_s.cpu(), right)
+    ends = [t.detach().requires_grad_() for t in there[2:]]
+    dots = edge_dots(*there[:2], *ends)
+    assert close(dots.detach(), (y[src].double() * x[dst].double()).sum(1))
+    to_left, _ = torch.autograd.grad(dots, ends, place.put(weight))
+    assert close(to_left, summed(weight.double()[:, None] * x[dst]))
+    groups, (offsets, order) = group_edges(src, count), group_rows(place.put(src), count)
+    assert torch.equal(offsets.cpu(), groups.offsets)
+    assert torch.equal(order.cpu(), groups.order)

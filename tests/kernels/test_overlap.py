@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from csr_cases import csr_of, entries, snapshot_groups
-from hypothesis import given
+from csr_cases import csr_of, entries, random_csr, snapshot_groups
+from device_cases import to_device
+from device_fixtures import ONE_PLACE, Native
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kernel_checks import refuses, same_csr
+from torch import Tensor
 
-from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology, trace_edges
+from dgbench.kernels_cuda import build_info
+from dgbench.kernels_cuda.csr import Csr, check
+from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology, op, trace_edges
+from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.runtime.errors import InvalidInputError
 
 
@@ -35,12 +42,53 @@ def shared_by_slice(group: list[Csr], cap: int = 32) -> set[tuple[int, int]]:
     return shared
 
 
+HUBS = ("alike", "apart", "some", "one empty", "shifted")
+
+
+def hub_snapshots(case: str, weighted: bool) -> list[Csr]:
+    """Three snapshots with a hub in row 1, in whose row they differ as `case` says."""
+    random, columns, found = np.random.default_rng(3), 9000, []
+    alike = np.sort(random.choice(columns, 6000, replace=False))
+    for i in range(3):
+        hub = {
+            "alike": alike, "apart": np.arange(i, columns, 3),
+            "some": alike[random.random(6000) < 0.8], "one empty": alike if i else alike[:0],
+            "shifted": np.unique([*alike, columns + i]),
+        }[case]  # fmt: skip
+        rows = [random.choice(columns, 5, replace=False), hub, [], [i, 7], alike[: 1030 + i]]
+        ids = torch.from_numpy(np.concatenate([np.sort(row) for row in rows]).astype(np.int32))
+        indptr = torch.from_numpy(np.cumsum([0, *map(len, rows)]))
+        values = torch.from_numpy(random.normal(size=ids.numel()).astype(np.float32))
+        found.append(Csr(indptr, ids, columns + 3, values if weighted else None))
+    return found
+
+
+def with_large_ones(test):
+    """Also ask a test of groups about rows that a device cuts, and about many rows."""
+    for number, case in enumerate(HUBS):
+        test = example(group=hub_snapshots(case, number % 2 == 0))(test)
+    return example(group=[random_csr(t, 300, 80, 0.2, weighted=True) for t in range(3)])(test)
+
+
+def moved(csrs: list[Csr], device: str) -> list[Csr]:
+    return [to_device(csr, device) for csr in csrs]
+
+
+@pytest.fixture
+def place(anywhere) -> Native:
+    return anywhere(op, check)
+
+
 @pytest.mark.parametrize(
     ("granularity", "reference"), [("edge", shared_by_set), ("slice", shared_by_slice)]
 )
+@with_large_ones
 @given(group=snapshot_groups())
-def test_parts_are_disjoint_and_complete(granularity, reference, group):
-    parts = PartTopology.build(group, granularity)
+@settings(max_examples=50, suppress_health_check=ONE_PLACE)
+def test_parts_are_disjoint_and_complete(place, granularity, reference, group):
+    made = PartTopology.build(moved(group, place.device), granularity)
+    over, *exclusive = moved([made.over, *made.exclusive], "cpu")
+    parts = PartTopology(over, exclusive)
     shared = reference(group)
     assert entries(parts.over) == sorted(shared)
     assert len(parts.exclusive) == parts.num_snapshots == len(group)
@@ -58,9 +106,12 @@ def test_parts_are_disjoint_and_complete(granularity, reference, group):
         assert whole == weights(csr)
 
 
+@with_large_ones
 @given(group=snapshot_groups())
-def test_union_mask_rebuilds_every_snapshot(group):
-    union = UnionTopology.build(group)
+@settings(max_examples=50, suppress_health_check=ONE_PLACE)
+def test_union_mask_rebuilds_every_snapshot(place, group):
+    made = UnionTopology.build(moved(group, place.device))
+    union = UnionTopology(to_device(made.csr, "cpu"), made.mask.cpu(), len(group))
     assert entries(union.csr) == sorted(set().union(*(entries(csr) for csr in group)))
     for i, csr in enumerate(group):
         held = (union.mask >> i) & 1 == 1
@@ -72,8 +123,8 @@ def test_union_mask_rebuilds_every_snapshot(group):
             assert (union.csr.values[~held, i] == 0).all()
 
 
-def test_thirty_two_snapshots_fill_every_bit_of_the_mask():
-    group = [csr_of([[0, i + 1]], 40) for i in range(32)]
+def test_thirty_two_snapshots_fill_every_bit_of_the_mask(place):
+    group = moved([csr_of([[0, i + 1]], 40) for i in range(32)], place.device)
     union = UnionTopology.build(group)
     assert union.mask.tolist() == [-1, *(1 << i for i in range(31)), -(2**31)]
     assert entries(PartTopology.build(group).over) == [(0, 0)]
@@ -177,3 +228,70 @@ def test_refusals_say_what_is_wrong():
     for call in (lambda: trace.split(0, 3), lambda: trace.split(2, 2), lambda: trace.counts([3])):
         with pytest.raises(InvalidInputError):
             call()
+
+
+# --- A device's -----------------------------------------------------------------------------------
+
+
+CPU = build_info.extension(torch.device("cpu"))
+
+
+def test_a_matrix_that_is_none_and_a_build_are_told(native):
+    found = native.put([-1, -1, -1], torch.int64)
+    wrong = native.put([0, 2], torch.int64), native.put([1, 1], torch.int32)
+    native.call("check_csr", *wrong, 1, found)
+    assert found.tolist() == [-1, 0, 0]
+    assert native.module.probe() == ""
+    assert native.module.build_info()["architectures"]
+
+
+@with_large_ones
+@example(group=[csr_of([[c, c + 32], []], 70, [1.0, c]) for c in range(32)])
+@given(group=snapshot_groups())
+@settings(max_examples=20, suppress_health_check=ONE_PLACE)
+def test_arrived_pieces_are_put_together(native, group):
+    """Offsets of rows from slices, and exclusive parts as one list."""
+    count, rows = len(group), group[0].num_rows
+    for cap in (1, 8, 32, 64):
+        cut = [slice_csr(csr, cap) for csr in group]
+        out = native.put(torch.full((count, rows + 1), -1), torch.int64)
+        rows_of = [native.put(s.row_indices) for s in cut]
+        at = [native.put(s.slice_offsets.int()) for s in cut]
+        native.call("unpack_offsets", rows_of, at, out)
+        for found, csr in zip(out.cpu(), group, strict=True):
+            assert torch.equal(found, csr.indptr)
+    for weighted in {False, group[0].values is not None}:
+        check_merged(native, group, rows, weighted)
+
+
+def check_merged(native, group: list[Csr], rows: int, weighted: bool) -> None:
+    total, count = sum(csr.nnz for csr in group), len(group)
+
+    def merged(move: Any, call: Any) -> list[Tensor | None]:
+        out = [move(torch.full((rows + 1,), -1)), move(torch.full((total,), -1).int())]
+        out.append(move(torch.full((total,), float("nan"))) if weighted else None)
+        lists = [[move(getattr(c, n)) for c in group] for n in ("indptr", "indices")]
+        call(*lists, [move(c.values) for c in group if weighted], *out)
+        return [None if x is None else x.cpu() for x in out]
+
+    host = merged(lambda t: t, lambda *a: CPU.merge_exclusive(*a, 1))
+    device = merged(native.put, lambda *a: native.call("merge_exclusive", *a))
+    assert torch.equal(host[0], device[0])
+    # Rows hold the same entries; the device leaves them snapshot by snapshot.
+    mask = (1 << (count - 1).bit_length()) - 1
+    for begin, end in zip(host[0][:-1], host[0][1:], strict=True):
+        entries = device[1][begin:end]
+        order = torch.argsort(entries.long() & 0xFFFFFFFF, stable=True)
+        assert torch.equal(host[1][begin:end], entries[order])
+        assert not weighted or torch.equal(host[2][begin:end], device[2][begin:end][order])
+        assert ((entries & mask).diff() >= 0).all()
+
+
+def test_sizes_that_contradict_each_other_are_refused(native):
+    indptr, indices = native.put([0, 1], torch.int64), native.put([0], torch.int32)
+    with pytest.raises(ValueError, match="out_entries"):
+        native.call("merge_exclusive", [indptr], [indices], [], indptr, indices[:0], None)
+    with pytest.raises(ValueError, match="slice_offsets"):
+        native.call("unpack_offsets", [indices], [indices], indptr.view(1, 2))
+    with pytest.raises(ValueError):
+        native.call("unpack_offsets", [], [], indptr.view(1, 2))

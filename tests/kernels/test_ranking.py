@@ -6,11 +6,12 @@ import math
 
 import pytest
 import torch
+from device_fixtures import ONE_PLACE, Native
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_checks import refuses
 
-from dgbench.kernels_cuda.ranking import Ranks, rank_columns
+from dgbench.kernels_cuda.ranking import Ranks, op, rank_columns
 from dgbench.runtime.errors import InvalidInputError
 
 
@@ -36,18 +37,25 @@ def triples(ranks: Ranks) -> list[tuple[float, float, float]]:
     return list(zip(*(one.tolist() for one in columns), strict=True))
 
 
-@settings(deadline=None, max_examples=60)
-@given(data=st.data(), rows=st.integers(0, 6), width=st.integers(1, 9), double=st.booleans())
-def test_ranks_are_those_of_a_sort(data, rows, width, double):
+@pytest.fixture
+def place(anywhere) -> Native:
+    return anywhere(op)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=ONE_PLACE)
+@given(
+    data=st.data(), rows=st.integers(0, 6), double=st.booleans(),
+    width=st.integers(1, 9) | st.sampled_from([31, 32, 33, 100]),
+)  # fmt: skip
+def test_ranks_are_those_of_a_sort(place, data, rows, width, double):
     # Few values, so that most rows have ties.
     line = st.lists(st.integers(-2, 2), min_size=width, max_size=width)
     scores = [data.draw(line) for _ in range(rows)]
     column = [data.draw(st.integers(0, width - 1)) for _ in range(rows)]
     skipped = [data.draw(st.sets(st.integers(0, width - 1))) - {true} for true in column]
     given_scores = torch.tensor(scores, dtype=torch.float64 if double else torch.float32)
-    found = rank_columns(
-        given_scores.view(rows, width), torch.tensor(column, dtype=torch.int64), *lists(skipped)
-    )
+    asked = given_scores.view(rows, width), torch.tensor(column, dtype=torch.int64)
+    found = rank_columns(*map(place.put, (*asked, *lists(skipped))))
     assert triples(found) == plain_ranks(scores, column, skipped)
 
 

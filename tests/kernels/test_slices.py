@@ -6,16 +6,20 @@ Lane by lane the host plays the functors that the device kernel calls
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from csr_cases import csr_of, dense, random_csr, snapshot_groups
+from device_cases import csr_where, near, to_device
+from device_fixtures import ONE_PLACE, Native
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_checks import close, refuses
+from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, slice_count, slice_csr
+from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, op, slice_count, slice_csr
 from dgbench.kernels_cuda.variants import (
     aggregate_parts_sliced,
     scatter_parts_sliced,
@@ -26,6 +30,7 @@ from dgbench.kernels_cuda.variants import (
     warp_clocks,
 )
 from dgbench.kernels_cuda.variants.balance import Balance, balance
+from dgbench.kernels_cuda.variants.memory_model import thread_groups
 from dgbench.kernels_cuda.variants.work_items import ItemTimes, time_items
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
@@ -43,16 +48,24 @@ def features(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.fixture
+def place(anywhere) -> Native:
+    return anywhere(op)
+
+
+@settings(suppress_health_check=ONE_PLACE)
 @given(
-    seed=st.integers(0, 999), rows=st.integers(0, 12), cols=st.integers(1, 150),
+    seed=st.integers(0, 999), rows=st.integers(0, 12) | st.just(300), cols=st.integers(1, 150),
     density=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
     cap=st.sampled_from([1, 2, 7, 8, 16, 32, 64, 1000]), weighted=st.booleans(),
 )  # fmt: skip
-def test_slices_equal_the_loop_and_come_back(seed, rows, cols, density, cap, weighted):
+def test_slices_equal_the_loop_and_come_back(place, seed, rows, cols, density, cap, weighted):
     csr = random_csr(seed, rows, cols, density, weighted=weighted)
-    sliced = slice_csr(csr, cap)
+    sliced = slice_csr(to_device(csr, place.device), cap)
     assert (sliced.row_indices.tolist(), sliced.slice_offsets.tolist()) == cut(csr, cap)
     assert (sliced.row_indices.dtype, sliced.slice_offsets.dtype) == (torch.int32, torch.int64)
+    if not place.own:
+        return
     assert sliced.num_slices == slice_count(csr, cap)
     assert sliced.words() == 2 * csr.nnz + 2 * sliced.num_slices + 1
     assert csr_words(csr, with_values=False) == csr.nnz + rows + 1
@@ -121,15 +134,13 @@ def test_wrong_features_and_lanes_are_named():
             spmm_sliced(sliced, wide[:, :columns], vector=2)
     weighted = slice_csr(Csr(csr.indptr, csr.indices, 3, torch.ones(3, 2)))
     parts = PartTopology.build([csr])
-    for name, call in (
-        ("weights", lambda: spmm_sliced(weighted, torch.zeros(3, 3))),
-        ("out", lambda: aggregate_parts_sliced(parts, x[:, None], out=torch.zeros(2, 1, 3))),
-        ("cap", lambda: slice_parts(parts, 0)), ("x", lambda: scatter_sliced(sliced, x)),
+    for call in (
+        lambda: spmm_sliced(weighted, torch.zeros(3, 3)), lambda: slice_parts(parts, 0),
+        lambda: aggregate_parts_sliced(parts, x[:, None], out=torch.zeros(2, 1, 3)),
+        lambda: scatter_sliced(sliced, x), lambda: spmm_gespmm(csr, x),
+        lambda: warp_clocks(sliced, x),
     ):  # fmt: skip
-        with pytest.raises(InvalidInputError, match=name):
-            call()
-    for call in (lambda: spmm_gespmm(csr, x), lambda: warp_clocks(sliced, x)):
-        with pytest.raises(UnsupportedError):
+        with pytest.raises((InvalidInputError, UnsupportedError)):
             call()
 
 
@@ -201,3 +212,123 @@ def test_wrong_work_items_are_named() -> None:
         lambda **given: time_items(csr, **given), {"x": x, "repeats": 1}, ("repeats", 0),
         ("x", torch.ones(5, 2)), ("x", x.double()),
     )  # fmt: skip
+
+
+# --- PiPAD's kernel over slices -------------------------------------------------------------------
+
+
+ROWS, COLUMNS = 12, 100
+
+
+def matrix(seed: int) -> np.ndarray:
+    """Dense values of a weighted matrix with a full row, an empty one and rows of any length."""
+    random = np.random.default_rng(seed)
+    share = random.random((ROWS, 1)) * 0.6
+    dense = np.where(random.random((ROWS, COLUMNS)) < share, random.normal(size=(ROWS, COLUMNS)), 0)
+    dense[3] = random.normal(size=COLUMNS) + 3
+    dense[7] = 0
+    return dense.astype(np.float32)
+
+
+def slices(native, dense: np.ndarray, cap: int, *, weighted: bool = True) -> list[Tensor | None]:
+    """row_indices, slice_offsets, indices, values."""
+    cut = slice_csr(csr_where(dense != 0), cap)
+    lists = [native.put(x) for x in (cut.row_indices, cut.slice_offsets, cut.indices)]
+    return [*lists, native.put(dense[np.nonzero(dense)]) if weighted else None]
+
+
+WIDTHS = [  # width, slices per warp, floats per lane at most
+    *[(d, thread_groups(d), 1) for d in (1, 2, 3, 4, 6, 8, 12, 16, 24, 31, 32, 33)],
+    *[(d, 1, 1) for d in (2, 64, 100)],
+    *[(d, 1, 2) for d in (2, 34, 64, 66, 130)],
+    *[(d, 1, 4) for d in (4, 32, 48, 100, 128, 132)],
+]
+
+
+@pytest.mark.parametrize(("width", "groups", "vector"), WIDTHS)
+def test_all_widths_vectors_and_caps(native, width, groups, vector):
+    """As an exclusive part: x and y are a snapshot's columns of wider matrices, in place."""
+    block, random = slice(width, 2 * width), np.random.default_rng(width)
+    for cap in (1, 8, 16, 32, 64):
+        dense, weighted = matrix(width + cap), cap != 16
+        arrays = slices(native, dense, cap, weighted=weighted)
+        dense = (dense if weighted else dense != 0).astype(np.float64)
+        for name, whole in (("aggregate_sliced", dense), ("scatter_sliced", dense.T)):
+            x = random.normal(size=(whole.shape[1], 3 * width)).astype(np.float32)
+            y = torch.ones(len(whole), 3 * width, device=native.device)
+            clocks = (None,) if name == "aggregate_sliced" else ()
+            given = (*arrays, native.put(x)[:, block], y[:, block], groups, vector)
+            native.call(name, *given, *clocks)
+            assert (y[:, :width] == 1).all()
+            assert (y[:, 2 * width :] == 1).all()
+            near(y[:, block], 1 + whole @ x[:, block])
+
+
+@pytest.mark.parametrize("snapshots", [1, 3, 8])
+@pytest.mark.parametrize(("width", "vector"), [(1, 1), (2, 1), (6, 2), (16, 4), (33, 1)])
+def test_an_entry_has_a_weight_in_each_snapshot(native, width, vector, snapshots):
+    """As an overlap part of weighted snapshots: column blocks of x and y are the snapshots'."""
+    dense, random = matrix(width), np.random.default_rng(snapshots)
+    *lists, _ = slices(native, dense, 8)
+    weights = random.normal(size=(lists[2].numel(), snapshots)).astype(np.float32)
+    values, d = native.put(weights).reshape(-1), snapshots * width
+    groups = 1 if vector > 1 else thread_groups(d)
+    x = random.normal(size=(COLUMNS, d)).astype(np.float32)
+    back = random.normal(size=(ROWS, d)).astype(np.float32)
+    y, dx = (torch.zeros(size, d, device=native.device) for size in (ROWS, COLUMNS))
+    native.call("aggregate_sliced", *lists, values, native.put(x), y, groups, vector, None)
+    native.call("scatter_sliced", *lists, values, native.put(back), dx, groups, vector)
+    for i in range(snapshots):
+        block, mine = slice(i * width, (i + 1) * width), np.zeros(dense.shape)
+        mine[np.nonzero(dense)] = weights[:, i]
+        near(y[:, block], mine @ x[:, block])
+        near(dx[:, block], mine.T @ back[:, block])
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2])
+@pytest.mark.parametrize("pitch", [128, 129, 130, 132])
+def test_an_address_or_a_pitch_that_is_not_aligned_gets_fewer_floats(native, shift, pitch):
+    """The emulated runtime aborts at a vector load from an address that is no multiple of it."""
+    dense, width = matrix(shift), 128
+    arrays = slices(native, dense, 32)
+    x = np.random.default_rng(pitch).normal(size=(COLUMNS, pitch)).astype(np.float32)
+    up = np.random.default_rng(1).normal(size=(ROWS, width)).astype(np.float32)
+
+    def odd(values: Tensor) -> Tensor:
+        room = torch.zeros(COLUMNS * pitch + 4, device=native.device)
+        assert room.data_ptr() % 16 == 0
+        room = room[shift : shift + COLUMNS * pitch]
+        room.copy_(values.reshape(-1))
+        return room.view(COLUMNS, pitch)
+
+    for vector in (1, 2, 4):
+        y, out = torch.zeros(ROWS, width, device=native.device), odd(torch.zeros(COLUMNS, pitch))
+        given = (odd(native.put(x))[:, :width], y, 1, vector, None)
+        native.call("aggregate_sliced", *arrays, *given)
+        near(y, dense.astype(np.float64) @ x[:, :width])
+        native.call("scatter_sliced", *arrays, native.put(up), out[:, :width], 1, vector)
+        near(out[:, :width], dense.T.astype(np.float64) @ up)
+        assert (out[:, width:] == 0).all()
+
+
+@pytest.mark.parametrize(("width", "vector"), [(2, 1), (6, 1), (16, 1), (64, 2), (300, 4)])
+def test_the_clocks_of_the_sliced_kernel(native, emulate, width, vector):
+    emulate(processors=3)
+    dense = matrix(5)
+    arrays, groups = slices(native, dense, 8), thread_groups(width)
+    x = np.random.default_rng(1).normal(size=(COLUMNS, width)).astype(np.float32)
+    y = torch.zeros(ROWS, width, device=native.device)
+    call = (*arrays, native.put(x), y, groups, vector)
+    warps = native.module.sliced_warp_count(*call)
+    tiles = 1 if groups > 1 else -(-width // (32 * vector))
+    assert warps == -(-arrays[0].numel() // groups) * tiles
+    clocks = native.put(torch.full((warps, 3), -1), torch.int64)
+    native.call("aggregate_sliced", *call, clocks)
+    near(y, dense.astype(np.float64) @ x)
+    found = balance(clocks.cpu())
+    assert found.warps == warps
+    assert 0 < found.balanced <= found.actual
+    if native.device == "cpu":
+        assert found.multiprocessors == min(3, -(-(warps // tiles) // 8))
+    with pytest.raises(ValueError, match="clocks"):
+        native.call("aggregate_sliced", *call, clocks[1:])

@@ -97,20 +97,15 @@ def blocks_of(policy: BlockPolicy, batches: list[int]) -> tuple[int, int]:
             blocks, capacity = 1, min(policy.size, max(4, 1 << (degree - 1).bit_length()))
             slots, free = slots + capacity, capacity - degree  # the old run stays, for others
             continue
-        rest = max(0, new - free)
-        free = max(0, free - new)
+        rest, free = max(0, new - free), max(0, free - new)
         while rest > 0:
             bound = min(degree, policy.size)
             capacity = {
-                "adaptive": max(rest, bound),
-                "adaptive_literal": bound,
-                "fixed": policy.size,
-                "strawman": rest,
-                "grown": max(rest, policy.size),
-            }[policy.name]
+                "adaptive": max(rest, bound), "adaptive_literal": bound, "fixed": policy.size,
+                "strawman": rest, "grown": max(rest, policy.size),
+            }[policy.name]  # fmt: skip
             blocks, slots = blocks + 1, slots + capacity
-            free = max(0, capacity - rest)
-            rest = max(0, rest - capacity)
+            free, rest = max(0, capacity - rest), max(0, rest - capacity)
     return blocks, slots
 
 
@@ -131,13 +126,10 @@ def test_blocks_follow_the_rule_of_the_policy(name, size, batches):
 
 
 def test_empty_stores_and_batches():
-    nothing = TemporalStore(0)
-    assert nothing.degrees().numel() == 0
+    nothing, store = TemporalStore(0), TemporalStore(1)
     nothing.insert(*columns([]))
-    store = TemporalStore(1)
-    assert store.insert(*columns([])).records == 0
-    assert records(store, 0) == []
-    assert store.last_time == float("-inf")
+    assert nothing.degrees().numel() == store.insert(*columns([])).records == 0
+    assert (records(store, 0), store.last_time) == ([], float("-inf"))
     store.insert(*columns([(0, 0, 5)]))
     store.add_vertices(3)
     store.insert(*columns([(3, 0, 6), (0, 3, 7)]))
@@ -232,7 +224,7 @@ step = st.one_of(*(st.tuples(st.just(name), value) for name, value in STEPS.item
 histories = st.lists(step, min_size=2, max_size=10)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     history=histories, name=st.sampled_from(["adaptive", "grown", "fixed"]),
     size=st.integers(1, 12), layout=st.sampled_from(["packed", "compact", "wide"]),
@@ -311,15 +303,10 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
 
 
 DAMAGE = {
-    "vertices": lambda a: a[::-1].copy(),
-    "counts": lambda a: a + 1,
-    "sizes": lambda a: a * 2,
-    "capacity": lambda a: a * 0,
-    "records": lambda a: np.full_like(a, 255),
-    "num_vertices": 2,
-    "policy": {"name": "x"},
-    "deleted": [9],
-}
+    "vertices": lambda a: a[::-1].copy(), "counts": lambda a: a + 1, "sizes": lambda a: a * 2,
+    "capacity": lambda a: a * 0, "records": lambda a: np.full_like(a, 255), "num_vertices": 2,
+    "policy": {"name": "x"}, "deleted": [9],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("part", DAMAGE)

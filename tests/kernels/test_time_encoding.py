@@ -7,10 +7,11 @@ from decimal import Decimal, localcontext
 
 import pytest
 import torch
+from device_fixtures import Native
 from kernel_checks import refuses
 from torch import Tensor
 
-from dgbench.kernels_cuda.time_encoding import encode_ages
+from dgbench.kernels_cuda.time_encoding import encode_ages, op
 
 TURN = Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563281257")
 UNITS = {"ns": 1e9, "ms": 1e3, "s": 1.0, "day": 1 / 86400}
@@ -42,21 +43,27 @@ def exact(ages: Tensor, weight: Tensor, bias: Tensor, turn: str) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
+@pytest.fixture
+def place(anywhere) -> Native:
+    return anywhere(op)
+
+
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-7), (torch.float64, 1e-13)])
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("part", [1e-12, 1e-6, 1e-2, 0.1])
-def test_cosines_are_right_in_every_unit(unit, part, dtype, bound) -> None:
+def test_cosines_are_right_in_every_unit(place, unit, part, dtype, bound) -> None:
     given = problem(part * CENTURY * UNITS[unit], dtype)
     for turn, sines in (("cos", False), ("sin", True)):
-        gap = encode_ages(*given, sines=sines).double() - exact(*given, turn)
-        assert float(gap.abs().max()) < bound
+        found = encode_ages(*map(place.put, given), sines=sines).cpu()
+        assert float((found.double() - exact(*given, turn)).abs().max()) < bound
 
 
-def test_angles_beyond_what_is_reduced_are_cosines_all_the_same() -> None:
-    out = encode_ages(*problem(1e300, torch.float32))
+def test_angles_beyond_what_is_reduced_are_cosines_all_the_same(place) -> None:
+    out = encode_ages(*map(place.put, problem(1e300, torch.float32)))
     assert bool((out.abs() <= 1.000001).all())
     ages = torch.tensor([math.inf, math.nan], dtype=torch.float64)
-    assert bool(encode_ages(ages, torch.ones(1, 1), torch.zeros(1)).isnan().all())
+    given = map(place.put, (ages, torch.ones(1, 1), torch.zeros(1)))
+    assert bool(encode_ages(*given).isnan().all())
 
 
 @pytest.mark.parametrize("sines", [False, True])

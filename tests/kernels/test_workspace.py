@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.kernels_cuda.workspace import SMALLEST, Workspace
@@ -33,6 +33,7 @@ def test_a_block_is_used_again_once_it_is_free() -> None:
     assert space.nbytes == 2 * 4 * LARGE[0] * LARGE[1]
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3)), max_size=40))
 def test_no_two_live_results_share_memory(actions) -> None:
     space, alive = Workspace(), {}
