@@ -3,7 +3,7 @@
     python scripts/sanitize.py [address|thread|all] [--quick] [-- PYTEST ARGUMENTS]
 
 `address` is AddressSanitizer and UndefinedBehaviorSanitizer, compiled by g++, over all tests of the
-operators; `-- tests/cuda` watches the CUDA kernels as they are played through on the host. `thread`
+operators, the CUDA kernels among them as they are played through on the host. `thread`
 is ThreadSanitizer over the same with four threads; it needs clang++ and its OpenMP, because gcc's
 says nothing of its locks (Debian: apt-get install clang libomp-dev). Linux only.
 

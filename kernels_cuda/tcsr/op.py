@@ -132,7 +132,7 @@ def sample_tcsr(
 
     Raises:
         InvalidInputError: wrong dtypes or lengths, ids out of range, a fanout below 1, a window
-            below 0, NaN as a time, a seed or a draw below 0.
+            below 0, NaN as a time, or a number out of its range.
         UnknownKeyError: another policy.
     """
     return _sample(
@@ -202,9 +202,14 @@ def _sample(
         raise unknown_key("policy", policy, POLICIES)
     if not fanouts:
         raise InvalidInputError("fanouts is empty; one number for each hop is needed")
-    for name, value in (("seed", seed), ("draw", draw)):
-        if not 0 <= value < 2**64:
-            raise InvalidInputError(f"{name} is {value}; 0 to 2^64 - 1 are allowed")
+    threads = _threads(threads)
+    for name, value, low, high in (
+        ("seed", seed, 0, 2**64 - 1), ("draw", draw, 0, 2**32 - 1), ("hop", hop, 0, 255),
+        ("snapshot", snapshot, 0, 255), ("snapshots", snapshots, 1, 256),
+        ("threads", threads, 1, 2**16),
+    ):  # fmt: skip
+        if not low <= value <= high:
+            raise InvalidInputError(f"{name} is {value}; {low} to {high} are allowed")
     for fanout in fanouts:
         if isinstance(fanout, bool) or not isinstance(fanout, int) or not 1 <= fanout < 2**16:
             raise InvalidInputError(f"fanout is {fanout!r}; an integer from 1 to 65535 is allowed")
@@ -225,7 +230,7 @@ def _sample(
             to_dlpack(rows.indptr), to_dlpack(rows.neighbours), to_dlpack(rows.eids),
             to_dlpack(rows.times), to_dlpack(nodes), to_dlpack(times), capsule(positions), length,
             fanouts, capacities, snapshots, prop_time, policy == "uniform", closed, replace, seed,
-            draw, hop, snapshot, _threads(threads), to_dlpack(out),
+            draw, hop, snapshot, threads, to_dlpack(out),
         )  # fmt: skip
 
     def refuse(root: int) -> None:

@@ -120,7 +120,7 @@ def test_what_is_refused():
     right = {"src": ids, "dst": ids, "left": x, "right": x}
     refuses(
         edge_dots, right, ("dst", ids[:1]), ("dst", torch.tensor([0, 3])),
-        ("right|agree", x[:, :2]), ("right|e_src", x.double()),
+        ("right", x[:, :2]), ("right", x.double()), ("left", x.double()),
     )  # fmt: skip
     refuses(group_edges, {"rows": ids, "num_rows": 3}, ("rows", ids.int()))
     scratch = torch.full((3,), -1, dtype=torch.int32)

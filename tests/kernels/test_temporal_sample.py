@@ -294,13 +294,13 @@ def test_refusals_name_the_argument(threads) -> None:
     with pytest.raises(InvalidInputError, match="fanout"):
         sample_neighbours(store, **{**right, "fanout": 2**18}, policy="uniform")
     rows = build_tcsr(12, *stream(12, 30, 9, 0))
-    wrong = tuple(one for one in wrong if one[0] not in ("seed", "draw", "threads"))
     refuses(lambda **given: sample_tcsr(rows, **given), right, *wrong)
     asked = right["nodes"], right["times"]
     for call in (
         lambda: sample_hops(store, *asked, (2,), snapshots=2),
         lambda: sample_hops(store, *asked, ()),
         lambda: sample_tcsr_hops(rows, *asked, (2,), snapshots=2),
+        lambda: sample_tcsr_hops(rows, *asked, ()),
     ):  # fmt: skip
         with pytest.raises(InvalidInputError):
             call()
