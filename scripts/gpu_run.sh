@@ -139,8 +139,7 @@ fi
 
 # Files whose tests fill the device, start ranks on it or read its peak: one process, on its own.
 alone="tests/cuda/test_cuda_esdg.py tests/cuda/test_cuda_gnnflow.py tests/runtime/test_ranks.py
-tests/runtime/test_transfer_cuda.py tests/systems/test_esdg_ranked_cuda.py
-tests/systems/test_esdg_device_cells.py"
+tests/runtime/test_transfer_cuda.py tests/systems/test_esdg_ranked_cuda.py"
 tested=("$python" -m pytest -q -p "no:cacheprovider" -m cuda "--tb=short" -r fE)
 # shellcheck disable=SC2086
 for name in "${steps[@]}"; do

@@ -8,7 +8,7 @@ from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.origin import Origin
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.systems.base.sequences import SequenceWorkload
-from dgbench.systems.dgc.placement import Placement
+from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
 
 
 def sequence_of(edges: list[list[tuple[int, int]]], nodes: int, features: int = 2, seed: int = 0):
@@ -49,8 +49,29 @@ def tiny_workload(model: str = "tgcn_2layer", **fields) -> SequenceWorkload:
     )
 
 
-def scattered(graph, workers: int, seed: int) -> Placement:
-    """Vertex-steps dealt out at random: sequences are cut anywhere."""
+def scattered(graph, workers: int, seed: int, *, moves: bool = False, units: int = 0) -> Placement:
+    """Vertex-steps dealt out at random: sequences are cut anywhere; with `moves` each twice.
+
+    Units are what a worker has, or so many that are drawn as well.
+    """
     draw = torch.Generator().manual_seed(seed)
-    worker = torch.randint(0, workers, (graph.num_vertices,), generator=draw).int()
-    return Placement("chunks", workers, worker, worker, worker, workers)
+    structure, time, unit = (
+        torch.randint(0, most, (graph.num_vertices,), generator=draw).int()
+        for most in (workers, workers, units or 1)
+    )
+    return Placement(
+        "chunks", workers, structure, time if moves else structure, unit if units else structure,
+        units or workers,
+    )  # fmt: skip
+
+
+def placements(graph, workers: int, seed: int = 2) -> list[Placement]:
+    """A placement of each kind: by snapshots, by sequences, by both, by chunks and cut anywhere."""
+    draw = torch.Generator().manual_seed(seed)
+    chunk = torch.randint(0, 6, (graph.num_vertices,), generator=draw, dtype=torch.int32)
+    owner = torch.randint(0, workers, (6,), generator=draw)
+    return [
+        by_snapshots(graph, workers), by_snapshots(graph, workers, contiguous=True),
+        by_sequences(graph, workers), by_both(graph, workers),
+        by_chunks(graph, chunk, 6, owner, workers), scattered(graph, workers, seed),
+    ]  # fmt: skip

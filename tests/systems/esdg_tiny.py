@@ -15,7 +15,6 @@ from dgbench.systems.esdg.techniques import ADDITIONS
 
 MODELS = ("cd_gcn", "tm_gcn", "evolvegcn_o")
 LIMIT_S = 240.0  # stops a hang; a busy machine may take a minute
-STEPS_TRAINED = 1
 STEPS = 13
 
 
@@ -45,7 +44,7 @@ def workload(model: str, task: str = "link") -> TimelineWorkload:
 
 
 class PlainResult(NamedTuple):
-    """Gradients of the plain trainer before its first step, losses of its epochs, its outputs."""
+    """Gradients and outputs of the plain trainer before its first step, losses of its epochs."""
 
     gradients: dict[str, torch.Tensor]
     losses: list[float]
@@ -55,13 +54,12 @@ class PlainResult(NamedTuple):
 @cache
 def plain(
     model: str, task: str, sizes: tuple[int, int] = (8, 11), dtype: Any = torch.float64,
-    epochs: int = STEPS_TRAINED,
+    epochs: int = 1,
 ) -> PlainResult:  # fmt: skip
     """Result of one process without partitions."""
     trainer = PlainTimeline(workload(model, task), data(*sizes), dtype=dtype)
-    gradients = trainer.gradients()
-    losses = [trainer.train_epoch() for _ in range(epochs)]
-    return PlainResult(gradients, losses, torch.stack(list(trainer.outputs())))
+    gradients, outputs = trainer.gradients(), torch.stack(list(trainer.outputs()))
+    return PlainResult(gradients, [trainer.train_epoch() for _ in range(epochs)], outputs)
 
 
 @cache

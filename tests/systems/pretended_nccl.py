@@ -23,24 +23,21 @@ from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 
 CALLS = ("all_to_all_single", "all_gather", "all_reduce", "broadcast")
+_REAL = {name: getattr(dist, name) for name in CALLS}
 
 
-class Connected:
-    """Calls over the two groups by name, `host` ones as `host <name>`."""
-
-    def __init__(self) -> None:
-        self.calls: Counter[str] = Counter()
+CALLED: Counter[str] = Counter()
+"""Calls of this rank over the two groups by name, `host` ones as `host <name>`."""
 
 
-SEEN = Connected()
-"""Of this rank; replaced by each `nccl`."""
+def _inner(x: Any) -> Any:
+    return x.inner if isinstance(x, Pretended) else x
 
 
 @contextmanager
-def nccl(patch: Any, comm: Communicator) -> Iterator[Connected]:
+def nccl(patch: Any, comm: Communicator) -> Iterator[None]:
     """Let a rank of a Gloo group have a device and a group like NCCL's."""
-    global SEEN
-    SEEN = Connected()
+    CALLED.clear()
     hosts = dist.new_group(backend="gloo")
 
     def guarded(name: str) -> Callable[..., Any]:
@@ -50,7 +47,7 @@ def nccl(patch: Any, comm: Communicator) -> Iterator[Connected]:
             parts, _ = tree_flatten((args, kwargs))
             tensors = [x for x in parts if isinstance(x, Tensor)]
             at_host = any(x is hosts for x in parts)
-            SEEN.calls[f"host {name}" if at_host else name] += 1
+            CALLED[f"host {name}" if at_host else name] += 1
             for x in tensors:
                 if isinstance(x, Pretended) == at_host:
                     where = "hosts" if at_host else "devices"
@@ -73,14 +70,7 @@ def nccl(patch: Any, comm: Communicator) -> Iterator[Connected]:
 
     patch.setattr(dist, "all_gather_object", tell)
     comm.backend, comm.device, comm._host_group = "nccl", DEVICE, hosts  # type: ignore[attr-defined]
-    yield SEEN
-
-
-_REAL = {name: getattr(dist, name) for name in CALLS}
-
-
-def _inner(x: Any) -> Any:
-    return x.inner if isinstance(x, Pretended) else x
+    yield
 
 
 def launch_on_nccl(

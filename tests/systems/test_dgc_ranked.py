@@ -59,18 +59,22 @@ def entrants():
     }
 
 
-@pytest.mark.parametrize("transport", ["auto", "gloo"])
-def test_contenders_take_turns_and_agree(transport):
-    model = "tgcn_2layer" if transport == "auto" else "dysat"
-    ranks = 2 if transport == "auto" else 3  # which share two cores evenly, or wake by sockets
-    work = tiny_workload(model, hidden_dim=8, task="link" if transport == "auto" else "active")
+@pytest.mark.parametrize(
+    ("transport", "carrier", "model", "task", "ranks"),
+    [
+        ("auto", "shared memory", "tgcn_2layer", "link", 2),  # they share two cores evenly
+        ("gloo", "Gloo", "dysat", "active", 3),  # or wake by sockets
+    ],
+)
+def test_contenders_take_turns_and_agree(transport, carrier, model, task, ranks):
+    work = tiny_workload(model, hidden_dim=8, task=task)
     found = take_rank_turns(
         work, DATA, ranks, entrants(), least=3, budget_s=0.05, timeout_s=90, transport=transport
     )
     oracle = PlainSequences(work, DATA)
     output, gradients = oracle.evaluate(), oracle.gradients()
     losses = [oracle.train_epoch() for _ in range(WARM + 3)]
-    assert found.carrier == ("shared memory" if transport == "auto" else "Gloo")
+    assert found.carrier == carrier
     for name, chosen in entrants().items():
         assert len(found.seconds[name]) >= 3
         assert min(found.seconds[name]) > 0
@@ -94,23 +98,21 @@ def test_contenders_take_turns_and_agree(transport):
 
 def test_a_run_says_what_it_did():
     work = tiny_workload("mpnn_lstm_bare", hidden_dim=8)
-    placement = by_sequences(vertex_steps(DATA, work), 2)
+    graph = vertex_steps(DATA, work)
+    placement = by_sequences(graph, 2)
     stale = ChunkRankSettings(partition="sequences", stale=StaleSettings(threshold=0.5))
     run = train_ranked(work, 2, stale, epochs=5, data=DATA, accuracy=True, placement=placement)
-    assert len(run.losses) == len(run.accuracy) == 5
-    assert len(run.samples) + run.warmup == 5
-    assert len(run.stale) == 5
-    assert sum(epoch.held for epoch in run.stale[1:]) > 0
+    lengths = (run.losses, run.accuracy, [*run.samples, *range(run.warmup)], run.stale)
+    assert set(map(len, lengths)) == {5}
     assert len(run.work_s) == len(run.phases) == 2
     assert run.stages == 1
     assert run.prepare_s >= run.partition_s >= 0
-    whole = count_traffic(DATA, vertex_steps(DATA, work), placement, shape_of(sequence_model(work)))
+    assert sum(epoch.held for epoch in run.stale[1:]) > 0
+    whole = count_traffic(DATA, graph, placement, shape_of(sequence_model(work)))
     assert 0 < run.stale[0].sent_floats * 4 == whole.bytes(direction="forward")
-    exact = train_ranked(
-        work, 2, ChunkRankSettings(partition="sequences", store=True), epochs=3, data=DATA
-    )
-    assert len(exact.phases) == 3
-    assert len(exact.work_s) == 2
+    stored = ChunkRankSettings(partition="sequences", store=True)
+    exact = train_ranked(work, 2, stored, epochs=3, data=DATA)
+    assert (len(exact.phases), len(exact.work_s)) == (3, 2)  # the server has phases
     oracle = PlainSequences(work, DATA)
     assert exact.losses == pytest.approx([oracle.train_epoch() for _ in range(3)], rel=1e-5)
     for name, value in oracle.state().items():
@@ -122,8 +124,7 @@ def test_one_rank_runs_in_this_process():
     run = train_ranked(work, 1, ChunkRankSettings(chunks=CHUNKS), budget_s=0.02, data=DATA)
     oracle = PlainSequences(work, DATA)
     assert run.losses == pytest.approx([oracle.train_epoch() for _ in run.losses], rel=1e-5)
-    assert run.traffic.total() == 0
-    assert run.divergence == 1
+    assert (run.traffic.total(), run.divergence) == (0, 1)
     turns = take_rank_turns(work, DATA, 1, {"a": BASELINES["PyGT-PSS"]}, least=3, budget_s=0.01)
     assert turns.losses["a"][:3] == pytest.approx(run.losses[:3], rel=1e-5)
 
@@ -140,12 +141,6 @@ def test_what_cannot_be_run_is_refused():
 
 
 CONTEXT = RunContext(device="cpu", preset="smoke", threads=1)
-
-
-def job(model: str = "tgcn_2layer") -> RaceJob:
-    task = SequenceWorkload(dataset="email-eu-core", model=model, feature_dim=3, hidden_dim=4)
-    chosen = {n: s for n, s in contenders().items() if n in (PTS, EXACT, DGC)}
-    return RaceJob("email-eu-core", task, tiny_sequence(features=3), chosen)
 
 
 def test_contenders_differ_by_what_their_names_say() -> None:
@@ -167,21 +162,20 @@ def test_contenders_differ_by_what_their_names_say() -> None:
     assert {s.wire for s in contenders(link="wire").values()} == {WIRE}
 
 
-@pytest.mark.parametrize("model", ["tgcn_2layer", "dysat"])
-def test_rows_of_scored_pairs_are_recounted(model, monkeypatch) -> None:
+def test_rows_of_scored_pairs_are_recounted(monkeypatch) -> None:
     """Ends of a pair meet at one worker: an honest race of links passes, a forgotten end fails."""
     names = (PSS, PTS, EXACT, DGC)
-    task = tiny_workload(model, hidden_dim=8, task="link")
+    task = tiny_workload("dysat", hidden_dim=8, task="link")
     chosen = {name: one for name, one in contenders().items() if name in names}
-    made = RaceJob(task.dataset, task, random_sequence(30, 7, 60, 8), chosen)
+    made = RaceJob(task.dataset, task, DATA, chosen)
     found = race([made], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
     assert [check.words for check in found.checks if not check.passed] == []
     rows = race_runs.EdgeRecount.rows
-    monkeypatch.setattr(
-        race_runs.EdgeRecount, "rows", lambda self, placement, shape, pairs: rows(
-            self, placement, shape, pairs[:1].repeat(2, axis=0)
-        ),
-    )  # fmt: skip
+
+    def forgetful(self, placement, shape, pairs):
+        return rows(self, placement, shape, pairs[:1].repeat(2, axis=0))
+
+    monkeypatch.setattr(race_runs.EdgeRecount, "rows", forgetful)
     forgot = race([made], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
     assert {c.system for c in forgot.checks if not c.passed and c.of == "counters"} <= set(names)
     assert any(not check.passed for check in forgot.checks)
@@ -190,39 +184,34 @@ def test_rows_of_scored_pairs_are_recounted(model, monkeypatch) -> None:
 def test_checks_of_a_task_that_scores_nothing_say_so() -> None:
     """On a network that never changes every vertex has an edge next: any trainer would pass."""
     ring = [(i, (i + 1) % 12) for i in range(12)]
-    made = replace(job(), task=tiny_workload(hidden_dim=8), data=sequence_of([ring] * 5, 12))
-    for task, said in ((made.task, True), (tiny_workload(hidden_dim=8, task="link"), False)):
-        oracle = SequenceOracle(task, made.data)
+    data = sequence_of([ring] * 5, 12)
+    active, link = (tiny_workload(hidden_dim=8, task=task) for task in ("active", "link"))
+    for task, said in ((active, True), (link, False)):
+        oracle = SequenceOracle(task, data)
         check = oracle.check_losses(oracle.losses, DGC)
         assert check.passed
         assert (NOTHING_SCORED in check.words) is said
-    found = race([made], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
+    chosen = {n: s for n, s in contenders().items() if n in (PTS, EXACT, DGC)}
+    job = RaceJob("email-eu-core", active, data, chosen)
+    found = race([job], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
     assert any("next to nothing is scored" in note for note in found.notes)
 
 
 _one_at_a_time = threading.Lock()
 
 
-def task_of(model: str, **fields) -> SequenceWorkload:
-    base = {"dataset": "tiny", "model": model, "feature_dim": 3, "hidden_dim": 4, "lr": 0.05}
-    return SequenceWorkload(**(base | fields))
+TINY = tiny_sequence(nodes=30, edges=20)
 
 
-def one_process(model: str, stale: StaleSettings | None, workers: int = 3, seed: int = 0):
-    """The trainer, its oracle, and what ranks need to do the same."""
-    data, task = tiny_sequence(nodes=30, edges=20, seed=seed), task_of(model)
-    graph = vertex_steps(data, task)
-    placement = scattered(graph, workers, seed)
-    laid = Workers(task, data, graph, placement, attention=model == "dysat")
-    plain = PlainSequences(task, data, graph=graph)
-    return StaleWorkers(laid, stale), plain, (task, data, placement)
+def task_of(model: str) -> SequenceWorkload:
+    return tiny_workload(model, feature_dim=3, lr=0.05)
 
 
-def _rank(comm, task, data, placement, stale, epochs):
+def _rank(comm, task, placement, stale):
     rows = StaleRows(comm, stale)
     with _one_at_a_time:  # threads draw parameters from one generator
-        trainer = ChunkRankTrainer(comm, task, data, placement, exchange=rows)
-    losses = [trainer.train_epoch() for _ in range(epochs)]
+        trainer = ChunkRankTrainer(comm, task, TINY, placement, exchange=rows)
+    losses = [trainer.train_epoch() for _ in range(5)]
     return losses, rows.history, rows.cache_bytes, comm.traffic
 
 
@@ -236,9 +225,13 @@ def _rank(comm, task, data, placement, stale, epochs):
     ],
 )
 def test_one_process_sends_and_learns_what_ranks_do(model, stale):
-    trainer, _, (task, data, placement) = one_process(model, stale)
+    task = task_of(model)
+    graph = vertex_steps(TINY, task)
+    placement = scattered(graph, 3, 0)
+    laid = Workers(task, TINY, graph, placement, attention=model == "dysat")
+    trainer = StaleWorkers(laid, stale)
     losses = [trainer.train_epoch() for _ in range(5)]
-    ranks = as_ranks(3, _rank, task, data, placement, stale, 5)
+    ranks = as_ranks(3, _rank, task, placement, stale)
     for rank in ranks:
         torch.testing.assert_close(torch.tensor(rank[0]), torch.tensor(losses), rtol=1e-4, atol=0)
     history = summed([rank[1] for rank in ranks])
@@ -249,39 +242,28 @@ def test_one_process_sends_and_learns_what_ranks_do(model, stale):
     assert any(epoch.held for epoch in history)
     assert all(0 < epoch.sent < epoch.sent + epoch.held for epoch in history[1:])
     assert sum(rank[2] for rank in ranks) == trainer.cache_bytes
-    moved = sum(
-        rank[3].total("bytes", operation=operation)
-        for rank in ranks
-        for operation in ("all_to_all", "sizes")
-    )
+    kinds = ("all_to_all", "sizes")
+    moved = sum(rank[3].total("bytes", operation=kind) for rank in ranks for kind in kinds)
     assert moved == trainer.totals.bytes
 
 
 def test_rows_that_move_to_the_attention_are_held_back_as_well():
-    data, task = tiny_sequence(nodes=30, edges=20, seed=0), task_of("dysat")
-    graph = vertex_steps(data, task)
+    task = task_of("dysat")
+    graph = vertex_steps(TINY, task)
     placement = by_both(graph, 3)
     moved = int((placement.structure != placement.time).sum())
-    oracle = PlainSequences(task, data, graph=graph)
-    exact = [oracle.train_epoch() for _ in range(5)]
-    found = {}
-    for moves in (None, False):
+    oracle = PlainSequences(task, TINY, graph=graph)
+    exact = torch.tensor([oracle.train_epoch() for _ in range(5)])
+    for moves, close in ((None, 0.05), (False, 1e-4)):
         stale = StaleSettings(threshold=0.8, moves=moves).of_model(attention=True)
-        ranks = as_ranks(3, _rank, task, data, placement, stale, 5)
-        history = summed([rank[1] for rank in ranks])
-        found[moves] = [epoch.rows["move"] for epoch in history], ranks[0][0]
-    rows, losses = found[None]
-    assert rows[0] == (moved, 0)
-    assert {sent + held for sent, held in rows} == {moved}
-    assert moved / 10 < sum(held for _, held in rows) / 4 < moved
-    torch.testing.assert_close(torch.tensor(losses), torch.tensor(exact), rtol=0.05, atol=0)
-    rows, losses = found[False]
-    assert rows == [(moved, 0)] * 5
-    torch.testing.assert_close(torch.tensor(losses), torch.tensor(exact), rtol=1e-4, atol=0)
-
-
-def test_rows_that_change_workers_between_the_encoders_are_refused():
-    data, task = tiny_sequence(), task_of("dysat")
-    graph = vertex_steps(data, task)
-    with pytest.raises(InvalidInputError):
-        Workers(task, data, graph, by_both(graph, 2), attention=True)
+        ranks = as_ranks(3, _rank, task, placement, stale)
+        rows = [epoch.rows["move"] for epoch in summed([rank[1] for rank in ranks])]
+        torch.testing.assert_close(torch.tensor(ranks[0][0]), exact, rtol=close, atol=0)
+        assert rows[0] == (moved, 0)
+        assert {sent + held for sent, held in rows} == {moved}
+        if moves is None:
+            assert moved / 10 < sum(held for _, held in rows) / 4 < moved
+        else:
+            assert rows == [(moved, 0)] * 5
+    with pytest.raises(InvalidInputError):  # between the encoders of all workers in one process
+        Workers(task, TINY, graph, placement, attention=True)

@@ -25,7 +25,6 @@ from dgbench.systems.dgc.stale import (
     loss_decrease,
     summed,
 )
-from dgbench.systems.dgc.stale_counts import BitLists, places_of
 from dgbench.systems.dgc.stale_store import StaleStoreRows
 from dgbench.systems.dgc.store import StoreRows
 
@@ -47,32 +46,38 @@ class Case:
             [len(self.reads.get((by, rank), [])) for by in range(self.ranks)],
         )
 
+    def heard(self, rank: int) -> list[tuple[int, int]]:
+        """(sender, row) of all that a rank reads, as it comes in."""
+        senders = range(self.ranks)
+        return [(by, row) for by in senders for row in self.reads.get((by, rank), [])]
 
-def case_of(ranks: int, epochs: int, seed: int, width: int = 3, most: int = 6) -> Case:
+
+WIDTH = 3
+
+
+def case_of(ranks: int, epochs: int, seed: int) -> Case:
     draw = torch.Generator().manual_seed(seed)
 
     def number(high: int) -> int:
         return int(torch.randint(0, high, (), generator=draw))
 
-    sizes = [number(most) for _ in range(ranks)]
-    reads = {}
-    for by in range(ranks):
-        for to in range(ranks):
-            if by != to and sizes[by] and number(4):
-                kept = [row for row in range(sizes[by]) if number(3)]
-                reads[by, to] = kept
-    rows = [[torch.randn(n, width, generator=draw) for n in sizes]]
+    sizes = [number(14) for _ in range(ranks)]  # more than a byte of bits
+    reads = {
+        (by, to): [row for row in range(sizes[by]) if number(3)]
+        for by in range(ranks)
+        for to in range(ranks)
+        if by != to and sizes[by] and number(4)
+    }
+    rows = [[torch.randn(n, WIDTH, generator=draw) for n in sizes]]
+    # Most rows move a little, some not at all, some far.
+    steps = torch.tensor([0.0, 0.01, 0.3, 2.0])
     for _ in range(epochs - 1):
-        # Most rows move a little, some not at all, some far.
-        now = []
-        for before in rows[-1]:
-            scale = torch.tensor([0.0, 0.01, 0.3, 2.0])[
-                torch.randint(0, 4, (before.shape[0], 1), generator=draw)
-            ]
-            now.append(before + scale * torch.randn(before.shape, generator=draw))
-        rows.append(now)
-    losses = [1.0 / (1 + 0.5 * epoch) for epoch in range(epochs)]
-    return Case(rows, reads, losses, ranks)
+        scales = [steps[torch.randint(0, 4, (n, 1), generator=draw)] for n in sizes]
+        rows.append(
+            [x + scale * torch.randn(x.shape, generator=draw)
+             for x, scale in zip(rows[-1], scales, strict=True)]
+        )  # fmt: skip
+    return Case(rows, reads, [1.0 / (1 + 0.5 * epoch) for epoch in range(epochs)], ranks)
 
 
 def reference(case: Case, s: StaleSettings) -> tuple[list[list[Tensor]], list[list[set]]]:
@@ -96,11 +101,10 @@ def reference(case: Case, s: StaleSettings) -> tuple[list[list[Tensor]], list[li
                 gone.add(key)
                 continue
             mine = [d for other, d in far.items() if s.scope == "global" or other[0] == key[0]]
+            largest = max(mine)
             if s.quantile < 1:
                 mine = sorted(d for d in mine if d)
                 largest = mine[math.ceil(s.quantile * len(mine)) - 1] if mine else 0.0
-            else:
-                largest = max(mine)
             if s.reach == "past":
                 past[key[0]] = largest = max(largest, past.get(key[0], 0.0))
             old = s.refresh is not None and epoch - since[key] >= s.refresh
@@ -114,11 +118,7 @@ def reference(case: Case, s: StaleSettings) -> tuple[list[list[Tensor]], list[li
                 compared[key] = rows[key[0]][key[1]]
         seen = []
         for rank in range(case.ranks):
-            parts = [
-                sent_last[by, row]
-                for by in range(case.ranks)
-                for row in case.reads.get((by, rank), [])
-            ]
+            parts = [sent_last[key] for key in case.heard(rank)]
             seen.append(torch.stack(parts) if parts else rows[0][:0])
         seen_all.append(seen)
         gone_all.append(gone)
@@ -167,11 +167,8 @@ def compared(case: Case, found: list[Taken], stale: StaleSettings) -> list[set]:
     for epoch, rows in enumerate(case.rows):
         expected = [torch.zeros_like(x) for x in rows]
         for rank, mine in enumerate(found):
-            assert torch.equal(mine.seen[epoch], seen[epoch][rank].view(-1, 3))
-            heard = [
-                (by, row) for by in range(case.ranks) for row in case.reads.get((by, rank), [])
-            ]
-            for place, (by, row) in enumerate(heard):
+            assert torch.equal(mine.seen[epoch], seen[epoch][rank].view(-1, WIDTH))
+            for place, (by, row) in enumerate(case.heard(rank)):
                 expected[by][row] += (1.0 + place) * ((by, row) in gone[epoch])
         for mine, wanted in zip(found, expected, strict=True):
             torch.testing.assert_close(mine.gradients[epoch], wanted)
@@ -199,13 +196,14 @@ def test_rows_gradients_and_counts_are_those_of_the_slow_reference(seed, ranks, 
     stale, case = ALL[which], case_of(ranks, 5, seed)
     found = as_ranks(ranks, take, case, StaleRows, stale)
     gone = compared(case, found, stale)
-    pairs = sum(len(kept) for kept in case.reads.values())
+    heard = [key for rank in range(ranks) for key in case.heard(rank)]
     total = summed([f.history for f in found])
     for sent, epoch in zip(gone, total, strict=True):
-        went = sum((by, row) in sent for (by, _), kept in case.reads.items() for row in kept)
-        assert (epoch.sent, epoch.held, epoch.sent_floats) == (went, pairs - went, 3 * went)
+        went = sum(key in sent for key in heard)
+        assert (epoch.sent, epoch.held) == (went, len(heard) - went)
+        assert epoch.sent_floats == WIDTH * went
     floats = 0
-    for one in found:
+    for rank, one in enumerate(found):
         forward = one.traffic.total("floats", operation="all_to_all", phase="forward")
         # Ids and bits are elements of all-to-alls, too; what is left are the embeddings.
         embeddings = forward - one.numbers["index_elements"]
@@ -214,17 +212,11 @@ def test_rows_gradients_and_counts_are_those_of_the_slow_reference(seed, ranks, 
         index += one.traffic.total("bytes", operation="sizes")
         assert index == sum(e.index_bytes for e in one.history) == one.counters["stale_index_bytes"]
         floats += one.traffic.total("floats", operation="all_to_all", phase="backward")
+        if stale.threshold != 0:  # of each own row one copy, whatever its readers
+            own = len({key for key in heard if key[0] == rank})
+            assert one.numbers["cache_bytes"] == 4 * WIDTH * own
+            assert one.numbers["received_bytes"] == 4 * WIDTH * len(case.heard(rank))
     assert floats == sum(epoch.sent_floats for epoch in total)
-
-
-def test_copies_are_one_row_of_each_sender_whatever_its_readers():
-    rows = [[torch.ones(4, 2), torch.ones(1, 2), torch.ones(1, 2)]] * 2
-    case = Case(rows, {(0, 1): [0, 3], (0, 2): [3]}, [1.0] * 2, 3)
-    found = as_ranks(3, take, case, StaleRows, StaleSettings())
-    assert [f.numbers["cache_bytes"] for f in found] == [2 * 2 * 4, 0, 0]
-    assert [f.numbers["received_bytes"] for f in found] == [0, 2 * 2 * 4, 1 * 2 * 4]
-    total = summed([f.history for f in found])
-    assert [(epoch.sent, epoch.held) for epoch in total] == [(3, 0), (0, 3)]
 
 
 def test_what_is_measured_without_gradients_changes_and_counts_nothing():
@@ -268,50 +260,23 @@ def test_inputs_travel_once_and_nobody_is_told_again(stale):
 
 
 def test_equations_6_and_7():
-    assert loss_decrease(2.0, 0.5) == 0.75
-    assert loss_decrease(0.0, 0.5) == 0.0
-    assert adaptive_share(0.0) == adaptive_share(0.0, "printed") == 0.5
-    assert adaptive_share(1.0) == pytest.approx(0.7310586)
-    assert adaptive_share(1.0, "printed") == pytest.approx(0.2689414)
-    shares = {}
-    for sign in ("corrected", "printed"):
-        threshold = Threshold(StaleSettings(sign=sign))
-        assert threshold.share is None
-        shares[sign] = []
-        for loss in (1.0, 0.8, 0.5, 0.1):
-            threshold.end_epoch(loss)
-            shares[sign].append(threshold.share)
-    assert shares["corrected"] == sorted(shares["corrected"])
-    assert shares["printed"] == sorted(shares["printed"], reverse=True)
-    assert shares["corrected"][0] == 0.5
-
-
-def test_no_threshold_follows_from_a_loss_that_is_no_number():
+    assert [loss_decrease(first, 0.5) for first in (2.0, 0.0)] == [0.75, 0.0]
+    for sign, one in (("corrected", 0.7310586), ("printed", 0.2689414)):
+        assert adaptive_share(0.0, sign) == 0.5
+        assert adaptive_share(1.0, sign) == pytest.approx(one)
+    threshold = Threshold(StaleSettings())
+    assert threshold.share is None
+    for loss, share in ((1.0, 0.5), (0.5, adaptive_share(0.5))):
+        threshold.end_epoch(loss)
+        assert threshold.share == share
     with pytest.raises(CheckFailed, match="loss"):
-        Threshold(StaleSettings()).end_epoch(math.nan)
+        threshold.end_epoch(math.nan)
 
 
 def test_a_row_of_nan_is_sent():
     last = LastSent(StaleSettings())
     last.choose(torch.zeros(2, 1), None)
     assert last.choose(torch.tensor([[math.nan], [1.0]]), 0.5)[0]
-
-
-@settings(max_examples=30)
-@given(st.lists(st.lists(st.booleans(), max_size=20), min_size=1, max_size=5))
-def test_bits_come_back_list_by_list(lists):
-    mask = torch.tensor([bit for some in lists for bit in some], dtype=torch.bool)
-    bits = BitLists(map(len, lists))
-    packed = bits.pack(mask)
-    assert bits.nbytes == [-(-len(some) // 8) for some in lists]
-    assert bits.counts(packed).tolist() == [sum(some) for some in lists]
-    at = 0
-    for some, nbytes in zip(lists, bits.nbytes, strict=True):
-        number = sum(bit << place for place, bit in enumerate(some))
-        assert bytes(packed[at : at + nbytes].tolist()) == number.to_bytes(nbytes, "little")
-        at += nbytes
-    assert torch.equal(bits.unpack(packed), mask)
-    assert torch.equal(places_of(mask, int(mask.sum())), mask.nonzero().squeeze(1))
 
 
 def test_settings_out_of_range_are_refused():
@@ -324,13 +289,6 @@ def test_settings_out_of_range_are_refused():
                    {"refresh": 0}):  # fmt: skip
         with pytest.raises(InvalidInputError, match=next(iter(fields))):
             StaleSettings(**fields).check()
-
-
-def with_server(ranks: int, epochs: int, seed: int) -> Case:
-    """A case of one rank more, the last without rows."""
-    case = case_of(ranks, epochs, seed)
-    rows = [[*epoch, torch.zeros(0, 3)] for epoch in case.rows]
-    return Case(rows, case.reads, case.losses, ranks + 1)
 
 
 def test_the_server_owns_nothing_and_must_be_there():
@@ -351,12 +309,14 @@ BITS = [stale for stale in ALL if stale.index == "bits"]
 def test_the_store_is_the_stale_cache(seed, ranks, which):
     """A row crosses the server's link once as it is pushed and once for each reader, and counts are
     those of stale rows that travel directly; without stale rows every row does in every epoch."""
-    stale, case = BITS[which], with_server(ranks, 5, seed)
+    stale, case = BITS[which], case_of(ranks, 5, seed)
+    rows = [[*epoch, torch.zeros(0, WIDTH)] for epoch in case.rows]
+    case = Case(rows, case.reads, case.losses, ranks + 1)  # the last one is the server
     compared(case, as_ranks(ranks + 1, take, case, StoreRows), StaleSettings(threshold=0.0))
     found = as_ranks(ranks + 1, take, case, StaleStoreRows, stale)
     gone = compared(case, found, stale)
     direct = as_ranks(ranks + 1, take, case, StaleRows, stale)
-    readers = Counter((by, row) for (by, _), kept in case.reads.items() for row in kept)
+    readers = Counter(key for rank in range(ranks) for key in case.heard(rank))
     for mine, theirs in zip(found, direct, strict=True):
         assert [(e.sent, e.held, e.largest, e.rows) for e in mine.history] == [
             (e.sent, e.held, e.largest, e.rows) for e in theirs.history
@@ -367,17 +327,16 @@ def test_the_store_is_the_stale_cache(seed, ranks, which):
         assert sum(f.moved[epoch][0] for f in found) == len(sent)  # pushed, each once
         assert server.moved[epoch][1] == sum(readers[row] for row in sent) == total[epoch].sent
     if readers and stale.threshold != 0:
-        copies = 4 * 3 * len(readers)
+        copies = 4 * WIDTH * len(readers)
         assert server.numbers["stored_bytes"] == copies
         for name in ("stored_bytes", "cache_bytes"):
             assert sum(f.numbers[name] for f in found) == copies
     # Embeddings and bits are all that travels forward; gradients go back as the rows came.
-    pushes, pulls = sum(len(sent) for sent in gone), sum(e.sent for e in total)
+    moved = 4 * WIDTH * (sum(map(len, gone)) + sum(e.sent for e in total))
     forward, backward = (
         sum(f.traffic.total("bytes", operation="all_to_all", phase=p) for f in found)
         for p in ("forward", "backward")
     )
     layout = 8 * (ranks + 1) ** 2 + 8 * sum(readers.values())  # integers, at the first exchange
-    index = sum(e.index_bytes for e in total)
-    assert backward == 4 * 3 * (pushes + pulls)
-    assert 0 <= forward - 4 * 3 * (pushes + pulls) - index <= layout
+    assert backward == moved
+    assert 0 <= forward - moved - sum(e.index_bytes for e in total) <= layout

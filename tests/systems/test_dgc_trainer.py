@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 import torch
 from dgc_ranks import as_ranks
-from dgc_tiny import random_sequence, sequence_of, tiny_workload
+from dgc_tiny import placements, random_sequence, scattered, tiny_workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,14 +22,13 @@ from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import relative
 from dgbench.systems.base.sequences import (
     SequenceTask,
-    find_vertex_steps,
     sequence_model,
     untrained_accuracy,
     vertex_steps,
 )
 from dgbench.systems.base.workload import Workload
 from dgbench.systems.dgc.partition import ChunkSettings
-from dgbench.systems.dgc.placement import Placement, by_sequences, by_snapshots
+from dgbench.systems.dgc.placement import by_sequences
 from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleSettings
 from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
@@ -37,16 +36,13 @@ from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.unit_bytes import UnitBytes
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
-TASKS = ("active", "link")
 _one_at_a_time = threading.Lock()
 
 
-def opened(comm, work, data, placement, exchange=None, **options):
+def opened(comm, work, data, placement, **options):
     """A rank's trainer; parameters are drawn from torch's one generator, so by one thread."""
-    options = {"dtype": torch.float64} | options
-    made = exchange(comm) if exchange else None
     with _one_at_a_time:
-        return ChunkRankTrainer(comm, work, data, placement, exchange=made, **options)
+        return ChunkRankTrainer(comm, work, data, placement, dtype=torch.float64, **options)
 
 
 def answers(trainer, epochs=2):
@@ -75,61 +71,32 @@ def train(work, data, placement, **options):
         comm.traffic.clear()
         comm.meter.counters.clear()
         trainer.train_epoch()
-        return found | {"counters": dict(comm.meter.counters), "trainer": trainer}
+        return found | {"counters": dict(comm.meter.counters), "stages": trainer.stages}
 
     return as_ranks(placement.workers, be)
 
 
-def check(work, data, placement, tolerance=1e-6, **options):
-    """Train on all ranks and compare each with the oracle, whose A-hat is not rounded."""
-    want = answers(PlainSequences(work, data, dtype=torch.float64))
-    found = train(work, data, placement, **options)
-    for rank in found:
-        assert differ(rank, want) < tolerance, (placement.partition, options)
-    return found
-
-
-def drawn(graph, workers, units, seed, *, moves=False, entities=False):
-    """A placement at random, some workers possibly without anything."""
-    draw = torch.Generator().manual_seed(seed)
-    below = int(torch.randint(1, workers + 1, (1,), generator=draw))
-    count = graph.num_vertices
-
-    def some(below, length=count):
-        return torch.randint(0, below, (length,), generator=draw, dtype=torch.int32)
-
-    structure = some(below)
-    time = structure
-    if moves:
-        time = some(workers)
-        if entities:
-            time = some(workers, graph.start.numel() - 1)[graph.entity.long()]
-    return Placement("chunks", workers, structure, time, some(units), units)
-
-
-@settings(max_examples=25)
+@settings(max_examples=40)
 @given(
-    model=st.sampled_from(SEQUENCE_MODELS),
-    task=st.sampled_from(TASKS),
-    presence=st.sampled_from(["span", "edges", "tail"]),
-    workers=st.integers(1, 4),
-    nodes=st.integers(2, 9),
-    steps=st.integers(2, 6),
-    most=st.integers(0, 14),
-    moves=st.booleans(),
-    fusion=st.sampled_from(["none", "spatial", "whole"]),
-    temporal=st.sampled_from(["packed", "padded", "packed_sequence"]),
-    seed=st.integers(0, 9999),
-)
+    model=st.sampled_from(SEQUENCE_MODELS), task=st.sampled_from(["active", "link"]),
+    presence=st.sampled_from(["span", "edges", "tail"]), workers=st.integers(1, 4),
+    nodes=st.integers(2, 9), steps=st.integers(2, 6), most=st.integers(0, 14),
+    kind=st.integers(0, 6), fusion=st.sampled_from(["none", "spatial", "whole"]),
+    temporal=st.sampled_from(["packed", "padded", "packed_sequence"]), seed=st.integers(0, 9999),
+)  # fmt: skip
 def test_any_placement_trains_the_same(
-    model, task, presence, workers, nodes, steps, most, moves, fusion, temporal, seed
+    model, task, presence, workers, nodes, steps, most, kind, fusion, temporal, seed
 ):
+    """As the oracle, whose A-hat is not rounded; and as much is sent as is counted."""
     data = random_sequence(nodes, steps, most, seed)
     work = tiny_workload(model, task=task, presence=presence, held_out=0.3)
     graph = vertex_steps(data, work)
-    placement = drawn(graph, workers, 5, seed, moves=moves, entities=seed % 2 == 0)
-    found = check(work, data, placement, fusion=fusion, temporal=temporal)
-    assert len({rank["trainer"].stages for rank in found}) == 1
+    every = placements(graph, workers, seed)
+    placement = [*every, scattered(graph, workers, seed, moves=True, units=5)][kind]
+    want = answers(PlainSequences(work, data, dtype=torch.float64))
+    found = train(work, data, placement, fusion=fusion, temporal=temporal)
+    assert max(differ(rank, want) for rank in found) < 1e-6
+    assert len({rank["stages"] for rank in found}) == 1
     as_counted(data, work, placement, found)
 
 
@@ -152,25 +119,13 @@ def as_counted(data, work, placement, found) -> None:
     assert work.task == "link" or not of_task
 
 
-def test_nothing_to_do_at_all():
-    data = sequence_of([[], [], [(0, 1)]], 3)
-    for model in SEQUENCE_MODELS:
-        work = tiny_workload(model)
-        placement = by_snapshots(vertex_steps(data, work), 2)
-        for rank in train(work, data, placement):
-            assert rank["losses"] == [0.0, 0.0]
-            assert rank["accuracy"] == 0.0
-
-
 def test_a_placement_for_others_is_refused():
-    data = random_sequence(8, 4, 9, 1)
-    work = tiny_workload()
-    graph = vertex_steps(data, work)
-    with pytest.raises(InvalidInputError, match="placement"):
-        ChunkRankTrainer(LocalCommunicator(), work, data, by_sequences(graph, 2))
-    other = vertex_steps(random_sequence(9, 5, 12, 2), work)
-    with pytest.raises(InvalidInputError, match="placement"):
-        ChunkRankTrainer(LocalCommunicator(), work, data, by_sequences(other, 1), graph=graph)
+    data, work = random_sequence(8, 4, 9, 1), tiny_workload()
+    graph, other = vertex_steps(data, work), vertex_steps(random_sequence(9, 5, 12, 2), work)
+    for placement, fields in ((by_sequences(graph, 2), {}), (by_sequences(other, 1),
+                                                             {"graph": graph})):  # fmt: skip
+        with pytest.raises(InvalidInputError, match="placement"):
+            ChunkRankTrainer(LocalCommunicator(), work, data, placement, **fields)
     for bad in ({"partition": "rows"}, {"temporal": "sorted"}, {"transport": "mail"}):
         with pytest.raises(UnknownKeyError, match=next(iter(bad))):
             ChunkRankSettings(**bad).check()
@@ -189,12 +144,12 @@ def test_a_placement_for_others_is_refused():
 def test_units_are_measured_in_the_first_epoch_and_fused_after_it(model, precompute):
     data = random_sequence(14, 5, 40, 3)
     work = tiny_workload(model)
-    placement = drawn(vertex_steps(data, work), 2, 6, 1)
+    placement = scattered(vertex_steps(data, work), 2, 1, units=6)
     limit = 6000
+    options = {"fusion": "spatial", "memory_limit": limit}
     want = answers(PlainSequences(work, data, dtype=torch.float64), epochs=4)
 
     def be(comm):
-        options = {"fusion": "spatial", "memory_limit": limit}
         trainer = opened(comm, work, data, placement, **options)
         if precompute:
             trainer.worker.fetch_inputs()
@@ -235,52 +190,11 @@ def test_bytes_of_a_unit_are_what_it_keeps():
     torch.testing.assert_close(table.grad[:5], torch.full((5, 3), 3 * float(torch.e) ** 3))
 
 
-def present(data, t, presence="edges"):
+def present(data, t):
     """Vertices with an edge in a snapshot."""
     csr = data.topology[t]
     rows = {v for v in range(data.num_nodes) if csr.indptr[v + 1] > csr.indptr[v]}
     return rows | set(csr.indices.tolist())
-
-
-@settings(max_examples=40)
-@given(st.integers(2, 9), st.integers(2, 6), st.integers(0, 15), st.integers(0, 999))
-def test_as_many_active_vertex_steps_as_others_are_scored(nodes, steps, most, seed):
-    data = random_sequence(nodes, steps, most, seed)
-    work = tiny_workload(held_out=0.25, seed=seed)
-    graph = vertex_steps(data, work)
-    task = SequenceTask(data, work, graph)
-    scored = task.scored
-    assert scored.places.unique().numel() == scored.places.numel()
-    for t in range(steps - 1):
-        here = graph.step[scored.places] == t
-        label = scored.label[here]
-        active = present(data, t + 1)
-        entities = graph.entity[scored.places[here]].tolist()
-        assert [int(e in active) for e in entities] == label.tolist()
-        there = graph.entity[graph.step == t].tolist()
-        yes = sum(e in active for e in there)
-        assert label.sum() == (1 - label).sum() == min(yes, len(there) - yes)
-    assert task.tested == int(0.25 * scored.label.numel())
-    assert task.count == max(1, scored.label.numel() - task.tested)
-    again = SequenceTask(data, work, graph).scored
-    assert torch.equal(again.places, scored.places)
-    assert torch.equal(again.test, scored.test)
-
-
-def test_pairs_name_absent_vertices():
-    # Vertex 3 appears in the target snapshot only.
-    data = sequence_of([[(0, 1), (1, 2)], [(0, 1)], [(3, 0), (0, 3), (1, 3)]], 4)
-    work = tiny_workload(task="link", theta=1.0, held_out=0.0)
-    graph = vertex_steps(data, work)
-    task = SequenceTask(data, work, graph)
-    positive = task.scored.places[:, task.scored.label == 1].t().tolist()
-    of = find_vertex_steps(graph, torch.tensor([0, 1]), torch.tensor([1, 1])).tolist()
-    absent = graph.num_vertices
-    found = {tuple(pair) for pair in positive if absent in pair}
-    assert found == {(of[0], absent), (absent, of[0]), (absent, of[1])}
-    worker = torch.arange(graph.num_vertices, dtype=torch.int32)
-    for (a, b), owner in zip(task.scored.places.t().tolist(), task.owners(worker), strict=True):
-        assert owner == (a if a < absent else b if b < absent else 0)
 
 
 def test_what_cannot_be_trained_is_refused(monkeypatch):
@@ -290,15 +204,14 @@ def test_what_cannot_be_trained_is_refused(monkeypatch):
     for fields in ({"task": "node"}, {"presence": "always"}, {"norm": "max"}, {"model": "tgcn"}):
         with pytest.raises(UnknownKeyError, match=next(iter(fields))):
             tiny_workload(**({"model": "dysat"} | fields)).check()
-    one = random_sequence(4, 1, 5, 0)
-    with pytest.raises(InvalidInputError):
-        PlainSequences(tiny_workload(), one)
-    with pytest.raises(InvalidInputError, match="feature_dim"):
-        PlainSequences(tiny_workload(feature_dim=3), random_sequence(4, 3, 5, 0))
-    trainer = PlainSequences(tiny_workload(), random_sequence(4, 3, 5, 0))
-    with pytest.raises(InvalidInputError, match="frame"):
-        trainer.step(1)
     data = random_sequence(6, 9, 8, 1)
+    for name, call in (
+        ("", lambda: PlainSequences(tiny_workload(), random_sequence(4, 1, 5, 0))),
+        ("feature_dim", lambda: PlainSequences(tiny_workload(feature_dim=3), data)),
+        ("frame", lambda: PlainSequences(tiny_workload(), data).step(1)),
+    ):
+        with pytest.raises(InvalidInputError, match=name or None):
+            call()
     monkeypatch.setattr("dgbench.datasets.open_snapshots", lambda spec: data)
     loaded = sequences.load_sequences(tiny_workload(snapshots=4))
     assert len(loaded) == 5

@@ -33,7 +33,7 @@ def can_run(name, *workload):
 
 
 CASES = [
-    pytest.param(*case, name, id="-".join(map(str, [*case[0], *case[1:], name])))
+    (*case, name)
     for *case, name in itertools.product(
         MODELS, ("sym", "mean"), ("node", "link"), ("last", "every"), ("plain", "weighted"), SYSTEMS
     )
@@ -74,21 +74,17 @@ class ReferenceTrace(NamedTuple):
 def reference_trace(work, weights) -> ReferenceTrace:
     """Trace of a workload on the graph that is being served; `weights` tells the graphs apart."""
     oracle = ReferenceSystem(torch.float64).open(work)
-    ends = {
-        frame: (oracle.evaluate(frame), oracle.gradients(frame))
-        for frame in (0, oracle.num_frames - 1)
-    }
+    frames = (0, oracle.num_frames - 1)
+    ends = {frame: (oracle.evaluate(frame), oracle.gradients(frame)) for frame in frames}
     losses = [oracle.step(frame) for frame in range(oracle.num_frames)]
     return ReferenceTrace(ends, losses, set(oracle.state()))
 
 
 @pytest.mark.parametrize(("model", "norm", "task", "loss_on", "weights", "name"), CASES)
 def test_equal_to_the_reference(monkeypatch, name, model, norm, task, loss_on, weights):
-    data = tiny_sequence(weighted=weights == "weighted")
-    serve(monkeypatch, data)
+    serve(monkeypatch, tiny_sequence(weighted=weights == "weighted"))
     work = task_of(model, norm, task, loss_on)
-    trainer = opened(name, work)
-    oracle = reference_trace(work, weights)
+    trainer, oracle = opened(name, work), reference_trace(work, weights)
     for frame, (output, want) in oracle.ends.items():
         assert distance(trainer.evaluate(frame), output) < TOLERANCE
         got = trainer.gradients(frame)
@@ -101,8 +97,8 @@ def test_equal_to_the_reference(monkeypatch, name, model, norm, task, loss_on, w
             assert got[key].shape == want[key].shape, key
             assert distance(got[key], want[key], whole) < TOLERANCE, key
     assert trainer.num_frames == len(oracle.losses)
-    for frame, loss in enumerate(oracle.losses):
-        assert trainer.step(frame) == pytest.approx(loss, rel=TOLERANCE)
+    losses = [trainer.step(frame) for frame in range(trainer.num_frames)]
+    assert losses == pytest.approx(oracle.losses, rel=TOLERANCE)
     assert set(trainer.state()) == oracle.parameters
 
 
@@ -111,8 +107,7 @@ def test_equal_to_the_reference(monkeypatch, name, model, norm, task, loss_on, w
 def test_small_frames_and_graphs_without_edges(monkeypatch, name, model):
     serve(monkeypatch, tiny_sequence(nodes=3, edges=0, snapshots=3))
     work = tiny_workload(model=model, frame=1)
-    trainer = opened(name, work)
-    reference = find_system("reference").open(work)
+    trainer, reference = opened(name, work), find_system("reference").open(work)
     assert trainer.num_frames == 2
     assert distance(trainer.evaluate(1), reference.evaluate(1)) < TOLERANCE
     assert trainer.step(0) == pytest.approx(reference.step(0), rel=TOLERANCE)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 from math import ceil
 
 import pytest
-import torch
-from esdg_tiny import STEPS, open_on_arena, timeline
+from esdg_tiny import open_on_arena, timeline
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dgbench.models import TIMELINE_MODELS, build_model
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.base.timeline import PlainTimeline
-from dgbench.systems.esdg.memory import MemoryTally
 from dgbench.systems.esdg.plan import (
     StepCost,
     best_count,
     border_bytes,
-    choose_blocks,
     fewest_equal_blocks,
     paper_cost,
     peak_bytes,
@@ -29,56 +24,35 @@ from dgbench.systems.esdg.plan import (
 # The plan.
 
 
-@given(st.integers(1, 40), st.data())
-def test_blocks_cover_the_timeline_evenly(steps, draw):
-    count = draw.draw(st.integers(1, steps))
-    blocks = split_blocks(steps, count)
-    assert [t for block in blocks for t in block] == list(range(steps))
-    sizes = list(map(len, blocks))
-    assert len(sizes) == count
-    assert sizes == sorted(sizes, reverse=True)
-    assert max(sizes) - min(sizes) <= 1
-
-
 @given(
-    st.lists(st.integers(0, 50), min_size=1, max_size=12),
-    st.booleans(),
-    st.integers(1, 9),
-    st.integers(0, 300),
+    st.integers(1, 12), st.integers(0, 50), st.integers(1, 9), st.integers(0, 300),
     st.integers(0, 20_000),
-)
-def test_as_few_blocks_as_fit(entries, alike, nodes, border, budget):
-    """Of snapshots of any size, and of equal ones by the closed form."""
-    cost, steps = StepCost(20, 96), len(entries)
-    entries = entries[:1] * steps if alike else entries
-    link = [] if alike else [4]
+)  # fmt: skip
+def test_the_closed_form_is_as_few_blocks_as_fit(steps, entries, nodes, border, budget):
+    cost = StepCost(20, 96)
     needs = [
-        peak_bytes(entries, nodes, split_blocks(steps, n), cost, border, *link)
+        peak_bytes([entries] * steps, nodes, split_blocks(steps, n), cost, border)
         for n in range(1, steps + 1)
     ]
-
-    def count() -> int:
-        if alike:
-            return fewest_equal_blocks(steps, cost.of(entries[0], nodes), border, budget)
-        return len(choose_blocks(entries, nodes, cost, border, budget, *link))
-
     fits = [n for n, need in enumerate(needs, 1) if need <= budget]
     if fits:
-        assert count() == fits[0]
+        assert fewest_equal_blocks(steps, cost.of(entries, nodes), border, budget) == fits[0]
     else:
         with pytest.raises(InvalidInputError):
-            count()
+            fewest_equal_blocks(steps, cost.of(entries, nodes), border, budget)
 
 
 def test_the_papers_formula():
-    model = build_model("cd_gcn", feature_dim=2, hidden_dim=6)
-    assert paper_cost(model).of(100, 10) == 20 * 100 + 4 * 10 * (2 + 6 + 8 + 12 + 6 + 6)
-    assert border_bytes(model, 10) == 4 * 10 * (2 * 6 + 2 * 6)
-    tm_gcn = build_model("tm_gcn", feature_dim=2, hidden_dim=6, window=5)
+    cd_gcn, tm_gcn, evolvegcn = (
+        build_model(name, feature_dim=2, hidden_dim=6, **more)
+        for name, more in (("cd_gcn", {}), ("tm_gcn", {"window": 5}), ("evolvegcn_o", {}))
+    )
+    assert paper_cost(cd_gcn).of(100, 10) == 20 * 100 + 4 * 10 * (2 + 6 + 8 + 12 + 6 + 6)
+    assert border_bytes(cd_gcn, 10) == 4 * 10 * (2 * 6 + 2 * 6)
     assert border_bytes(tm_gcn, 10) == 4 * 10 * 6 * (5 - 1)
-    assert border_bytes(build_model("evolvegcn_o", feature_dim=2, hidden_dim=6), 10) == 0
+    assert border_bytes(evolvegcn, 10) == 0
     blocks = split_blocks(12, 4)
-    assert peak_bytes([100] * 12, 10, blocks, paper_cost(model), 960) == 3 * 3600 + 4 * 960
+    assert peak_bytes([100] * 12, 10, blocks, paper_cost(cd_gcn), 960) == 3 * 3600 + 4 * 960
     need = {
         n: peak_bytes([1] * 144, 1, split_blocks(144, n), StepCost(4, 0), 1)
         for n in range(1, 145)
@@ -89,45 +63,6 @@ def test_the_papers_formula():
 
 
 # Peaks.
-
-
-def test_the_tally_counts_storages_and_forgets_them():
-    before = torch.zeros(1000)
-    with MemoryTally() as tally:
-        view = before[:10]
-        a = torch.zeros(256)
-        b = a.view(2, 128)
-        c = torch.ones(512)
-        assert tally.now == 4 * (256 + 512)
-        del a
-        assert tally.now == 4 * (256 + 512)  # b holds it
-        del b
-        gc.collect()
-        assert tally.now == 4 * 512
-        view.add_(1)
-    assert tally.peak == 4 * (256 + 512)
-    assert float(c.sum()) == 512
-
-
-@pytest.mark.parametrize("model", TIMELINE_MODELS)
-def test_a_timeline_too_large_for_a_budget_trains_in_blocks(model):
-    data = timeline(2000, 10000)
-    whole = open_on_arena(model, data, {"checkpoint": False})
-    budget = whole.planned_bytes() * 0.55
-    assert whole.measure_peak() > 1.5 * budget
-    trainer = open_on_arena(model, data, memory_bytes=int(budget))
-    assert 1 < len(trainer.blocks) < STEPS - 1
-    assert trainer.planned_bytes() <= budget
-    assert trainer.measure_peak() <= 1.1 * budget
-    plain = PlainTimeline(trainer.workload, data)
-    want = [plain.train_epoch() for _ in range(2)]
-    assert [trainer.train_epoch() for _ in range(2)] == pytest.approx(want, rel=1e-5)
-    with pytest.raises(InvalidInputError, match="memory_bytes"):
-        open_on_arena(model, data, memory_bytes=1000)
-    free = open_on_arena(model, data)  # the machine has room for all
-    assert len(free.blocks) == 1
-    for opened in (whole, trainer, free):
-        opened.close()
 
 
 @pytest.mark.parametrize("model", TIMELINE_MODELS)
@@ -156,15 +91,10 @@ SPARSE, DENSE = (3000, 2000), (1500, 9000)
 @example("cd_gcn", 4, 2, 1, SPARSE, "class", True, False)
 @example("cd_gcn", 2, 1, 0, SPARSE, "class", True, False)  # the state at the end weighs most
 @given(
-    model=st.sampled_from(TIMELINE_MODELS),
-    window=st.integers(1, 16),
-    steps=st.integers(1, 10),
-    cuts=st.integers(0, 9),
-    shape=st.sampled_from([SPARSE, DENSE]),
-    task=st.sampled_from(["node", "link", "class"]),
-    ours=st.booleans(),
-    interleave=st.booleans(),
-)
+    model=st.sampled_from(TIMELINE_MODELS), window=st.integers(1, 16), steps=st.integers(1, 10),
+    cuts=st.integers(0, 9), shape=st.sampled_from([SPARSE, DENSE]),
+    task=st.sampled_from(["node", "link", "class"]), ours=st.booleans(), interleave=st.booleans(),
+)  # fmt: skip
 def test_peaks_follow_the_plan(model, window, steps, cuts, shape, task, ours, interleave):
     """Windows longer than blocks and than the timeline, first passes whole or lean, all heads."""
     nb = 1 + cuts % steps
@@ -178,13 +108,9 @@ def test_peaks_follow_the_plan(model, window, steps, cuts, shape, task, ours, in
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.sampled_from(TIMELINE_MODELS),
-    st.integers(1, 16),
-    st.integers(2, 12),
-    st.floats(0, 1.2),
-    st.booleans(),
-    st.booleans(),
-)
+    st.sampled_from(TIMELINE_MODELS), st.integers(1, 16), st.integers(2, 12), st.floats(0, 1.2),
+    st.booleans(), st.booleans(),
+)  # fmt: skip
 def test_no_plan_exceeds_its_budget(model, window, steps, share, lean, prefetch):
     """Between the least that any blocks take and the whole timeline, and beyond."""
     data = timeline(300, 900, steps + 1)
@@ -197,4 +123,6 @@ def test_no_plan_exceeds_its_budget(model, window, steps, share, lean, prefetch)
     trainer = open_on_arena(model, data, switches, memory_bytes=budget, window=window)
     assert trainer.planned_bytes() <= budget
     assert len(trainer.blocks) == min(n for n, need in needs.items() if need <= budget)
+    with pytest.raises(InvalidInputError, match="memory_bytes"):
+        open_on_arena(model, data, switches, memory_bytes=least // 2, window=window)
     trainer.close()

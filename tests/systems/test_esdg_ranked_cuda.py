@@ -1,91 +1,155 @@
-"""Ranks on CUDA devices against the plain timeline on the CPU."""
+"""ESDG's ranks on devices, pretended and real ones: the losses of the plain timeline on the CPU."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
 from esdg_tiny import MODELS, data, plain, workload
+from pretended_cuda import DEVICE, Pretended, pretended_cuda
 
 from dgbench.kernels_cuda import build_info
-from dgbench.systems.esdg.partition_trainer import PARTITIONS
+from dgbench.lab import ranks as lab_ranks
+from dgbench.lab.ranks import devices_lacking
+from dgbench.runtime.collectives import LocalCommunicator
+from dgbench.systems.base.registry import get_paper
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.ranked import SnapshotRankSettings, train_ranked
 
-EPOCHS = 5
 LIMIT_S = 150.0  # two processes that load torch and take turns on one device
 TOLERANCE = 2e-5  # sums run in another order on a device
 USABLE = torch.cuda.is_available() and build_info.build_info()["cuda"]["usable"]
-
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not USABLE, reason="needs a CUDA device and operators built for it"),
+WITHOUT = pytest.mark.skipif(not USABLE, reason="needs a CUDA device and operators built for it")
+JOBS = (*((model, "link") for model in MODELS), ("cd_gcn", "class"), ("tm_gcn", "node"))
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"pieces": 2, "late": True, "reuse": True},
+    {"scored": True},
+    {"pieces": 2, "late": True, "reuse": True, "scored": True},
+    {"checkpoint": False, "precompute": False, "fused": False},
+    {"partition": "vertex"},
+    {"partition": "vertex", "pieces": 2, "checkpoint": False, "precompute": False},
+    {"partition": "hybrid"},
+    {"partition": "hybrid", "pieces": 2, "lean": True, "fused": False},
 ]
+BROUGHT = [{"difference": True}, {"difference": True, "prefetch": True}, {"difference": False}]
 
 
-@pytest.fixture(autouse=True)
+def by_turns(options: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Each of the options with two of the jobs."""
+    return [(*JOBS[(i + k) % len(JOBS)], o) for i, o in enumerate(options) for k in (0, 2)]
+
+
+@pytest.fixture
 def full_precision(monkeypatch):
     """Products in full single precision, as the reference's."""
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
-def trained(model: str, task: str, size: int, **options):
+def losses_of(model: str, task: str, epochs: int) -> list[float]:
+    return plain(model, task, (8, 11), torch.float32, epochs).losses
+
+
+@pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
+@pytest.mark.parametrize(
+    ("model", "task", "options"),
+    by_turns([*OPTIONS, {"partition": "vertex", "dtype": torch.float64}]),
+    ids=str,
+)
+def test_an_epoch_of_one_rank_stays_on_the_device(monkeypatch, model, task, options):
+    """No tensor of the CPU takes part, where there is no device."""
+    wanted = losses_of(model, task, 2)
+    with pretended_cuda(monkeypatch) as seen:
+        comm = LocalCommunicator(device="cuda")
+        trainer = SnapshotRankTrainer(comm, workload(model, task), data(), blocks=2, **options)
+        losses = [trainer.train_epoch()]
+        seen.noted.clear()
+        losses.append(trainer.train_epoch())
+        # The loss of each block is read, their sum goes to the ranks and is read again.
+        # An epoch waits for the device once, at its end; the sum comes from pageable memory.
+        assert seen.noted == {"to_device": 1, "blocking": 1, "to_host": 3, "waits": 1}
+        assert all(isinstance(p, Pretended) for p in trainer.model.parameters())
+        assert trainer.evaluate().device.type == "cpu"
+        assert {x.device for x in trainer.outputs()} == {DEVICE}
+        if task != "node":
+            assert 0 <= trainer.accuracy() <= 1
+    assert losses == pytest.approx(wanted, rel=1e-5)
+
+
+def trained(model: str, task: str, size: int, **options: Any) -> Any:
     """A run on devices, whose losses are those of the CPU."""
     run = train_ranked(
-        workload(model, task), size, SnapshotRankSettings(blocks=2, **options), epochs=EPOCHS,
+        workload(model, task), size, SnapshotRankSettings(blocks=2, **options), epochs=5,
         device="cuda", data=data(), accuracy=task != "node", timeout_s=LIMIT_S,
     )  # fmt: skip
-    want = plain(model, task, (8, 11), torch.float32, EPOCHS).losses
-    assert run.losses == pytest.approx(want, rel=TOLERANCE)
+    assert run.losses == pytest.approx(losses_of(model, task, 5), rel=TOLERANCE)
     assert all(0 <= accuracy <= 1 for accuracy in run.accuracy)
     return run
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"checkpoint": False},
-        {"difference": True},
-        {"difference": True, "prefetch": True},
-        {"difference": False},
-        {"fused": False, "precompute": False},
-        {"pieces": 2, "late": True, "reuse": True},
-        *({"partition": p, "task": t} for p in PARTITIONS for t in ("class", "node")),
-        {"partition": "vertex", "pieces": 2, "precompute": False},
-        {"partition": "hybrid", "pieces": 2, "fused": False},
-    ],
-    ids=str,
-)
-def test_one_rank_on_the_device(model, options):
-    run = trained(model, **{"task": "link", "size": 1, **options})
+@pytest.mark.cuda
+@WITHOUT
+@pytest.mark.parametrize(("model", "task", "options"), by_turns([*OPTIONS, *BROUGHT]), ids=str)
+def test_one_rank_on_the_device(full_precision, model, task, options):
+    run = trained(model, task, 1, **options)
     assert (run.counters.get("bytes_topology", 0) > 0) == ("difference" in options)
     assert run.phases[0]["compute"] > 0
 
 
+@pytest.mark.cuda
+@WITHOUT
 @pytest.mark.parametrize("model", MODELS)
-def test_two_ranks_share_a_device(model):
+def test_two_ranks_share_a_device(full_precision, model):
     """Over Gloo through the host; where there are two devices each has its own, over NCCL."""
     trained(model, "link", 2, pieces=2, reuse=True)
 
 
+@pytest.mark.cuda
+@WITHOUT
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     "options",
-    [
-        {"pieces": 2},
-        {"late": True, "reuse": True},
-        {"difference": True},
-        {"partition": "vertex"},
-        {"partition": "vertex", "pieces": 2, "precompute": False},
-        {"partition": "hybrid", "group": 2},
-        {"partition": "hybrid", "group": 1, "pieces": 2},
-    ],
+    [*OPTIONS[1:2], *BROUGHT[:1], *OPTIONS[5:7], {"partition": "hybrid", "group": 2},
+     {"partition": "hybrid", "group": 1, "pieces": 2}],
     ids=str,
-)
-def test_two_ranks_over_nccl(model, options):
+)  # fmt: skip
+def test_two_ranks_over_nccl(full_precision, model, options):
     assert torch.distributed.is_nccl_available(), "two devices and a torch without NCCL"
     run = trained(model, "link", 2, **options)
     if model != "evolvegcn_o" or options.get("partition"):
         assert run.traffic.total("floats", operation="all_to_all") > 0
+
+
+HOST = "runs on ranks of CPUs"
+"""Said where links between processes of CPUs are what is measured."""
+
+
+def ranks_of(name: str, cell: Any) -> int:
+    """Ranks that a cell starts; 0 where it starts none."""
+    if name == "ablation":
+        return 2 if cell.params["kind"] == "reuse" else 0
+    if cell.params.get("part") in ("walk", "parts", "shares", "counted") or name == "preparation":
+        return 0
+    return int(cell.params.get("ranks", 0))
+
+
+@pytest.mark.parametrize("devices", [0, 1, 2, 4, 128])
+@pytest.mark.parametrize("preset", ["smoke", "quick", "full", "paper"])
+def test_cells_of_ranks_ask_for_a_device_each(monkeypatch, preset, devices):
+    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: devices)
+    started = 0
+    for experiment in get_paper("esdg").experiments:
+        assert not any(c.unavailable == HOST for c in experiment.cells(preset, "cpu"))
+        for cell in experiment.cells(preset, "cuda"):
+            ranks = ranks_of(experiment.name, cell)
+            if cell.unavailable == HOST:
+                assert experiment.name == "overlap" or cell.params["part"] == "links"
+                continue
+            lacks = cell.unavailable.startswith("needs ")
+            assert lacks == (ranks > devices), (experiment.name, cell.params)
+            assert not lacks or cell.unavailable == devices_lacking(ranks, "cuda")
+            started += ranks > 0 and not lacks
+    assert bool(started) == (devices > 0)

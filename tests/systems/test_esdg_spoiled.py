@@ -1,4 +1,4 @@
-"""ESDG spoiled in turn: whatever is wrong, a check of the row fails."""
+"""ESDG spoiled in turn: whatever is wrong, a check of the row fails; and what is compared."""
 
 from __future__ import annotations
 
@@ -11,24 +11,14 @@ import pytest
 import torch
 
 from dgbench.systems.base import Measurement, RunContext
-from dgbench.systems.base.kept import CONFIRMED
+from dgbench.systems.base.conditioning import MIN_TOLERANCE
+from dgbench.systems.base.kept import CONFIRMED, begin_kept, kept_key, read, write
+from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
+from dgbench.systems.esdg import experiments as ex
 from dgbench.systems.esdg import oracle
-from dgbench.systems.esdg.experiments import (
-    EXPERIMENTS,
-    ablation,
-    encoding,
-    fig4,
-    fig6,
-    fig7,
-    memory,
-    parts,
-    preparation,
-    sec65,
-    shares,
-    table2_runs,
-)
 from dgbench.systems.esdg.experiments.common import Changes
 from dgbench.systems.esdg.experiments.random_graphs import random_graphs
+from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.system import EsdgTrainer
 from dgbench.systems.esdg.vertex_parts import VertexParts
@@ -47,16 +37,16 @@ def served(monkeypatch):
     data = random_graphs(NODES, steps=STEPS + 1)
     chance = random.Random(1)
     monkeypatch.setattr(oracle, "draws_of", lambda what: chance)
-    for module in (ablation, fig4, fig6, memory, preparation, sec65, table2_runs):
-        monkeypatch.setattr(module, "load_timeline", lambda task: data)
-    for module in (ablation, fig4):
-        monkeypatch.setattr(module, "BUDGETS" if module is fig4 else "SECONDS", {"smoke": 0.0})
+    for name in ("ablation", "fig4", "fig6", "memory", "preparation", "sec65", "table2_runs"):
+        monkeypatch.setattr(getattr(ex, name), "load_timeline", lambda task: data)
+    monkeypatch.setattr(ex.fig4, "BUDGETS", {"smoke": 0.0})
+    monkeypatch.setattr(ex.ablation, "SECONDS", {"smoke": 0.0})
     return data
 
 
 def ran(name: str, context: RunContext = CONTEXT, **params: Any) -> Measurement:
     """Measurement of the first smoke cell with these params."""
-    (experiment,) = (e for e in EXPERIMENTS if e.name == name)
+    (experiment,) = (e for e in ex.EXPERIMENTS if e.name == name)
     cells = [c for c in experiment.cells("smoke", "cpu") if params.items() <= c.params.items()]
     return experiment.run(cells[0], context)
 
@@ -68,10 +58,6 @@ def failed(found: Measurement) -> set[str]:
 
 
 # What a spoiled trainer gives: `how(right result, trainer)`, or `how(trainer, loss)` for gradients.
-
-
-def scaled_outputs(outputs: Any, _: Any) -> Any:
-    return [1.5 * out for out in outputs]
 
 
 def later_outputs(outputs: Any, _: Any) -> Any:
@@ -110,31 +96,23 @@ def other_losses(trainer: Any, loss: float) -> float:
     return 1.05 * loss
 
 
-OUTPUTS = (scaled_outputs, later_outputs, swapped_rows, worn_outputs)
+OUTPUTS = (later_outputs, swapped_rows, worn_outputs)
 GRADIENTS = (no_gradients, one_gradient, worn_gradients, other_losses)
-SPOILED = (*OUTPUTS, *GRADIENTS)
 
 
 def spoil(monkeypatch, trainer: type, how: Any, *, only: str = "") -> str:
     """Let a trainer give something else, of ranks those of one partition; the kind of it."""
-    outputs, accumulate = trainer.outputs, trainer.accumulate
+    method = "outputs" if how in OUTPUTS else "accumulate"
+    right = getattr(trainer, method)
 
-    def chosen(self: Any) -> bool:
-        return not only or self.partition == only
+    def wrong(self: Any) -> Any:
+        found = right(self)
+        if only and self.partition != only:
+            return found
+        return how(list(found), self) if how in OUTPUTS else how(self, found)
 
-    def other_outputs(self: Any) -> Any:
-        found = list(outputs(self))
-        return how(found, self) if chosen(self) else found
-
-    def other_accumulate(self: Any) -> float:
-        loss = accumulate(self)
-        return how(self, loss) if chosen(self) else loss
-
-    if how in OUTPUTS:
-        monkeypatch.setattr(trainer, "outputs", other_outputs)
-        return "outputs"
-    monkeypatch.setattr(trainer, "accumulate", other_accumulate)
-    return "losses" if how is other_losses else "gradients"
+    monkeypatch.setattr(trainer, method, wrong)
+    return "losses" if how is other_losses else "outputs" if how in OUTPUTS else "gradients"
 
 
 OTHERS = [
@@ -148,9 +126,9 @@ OTHERS = [
 @pytest.mark.parametrize(
     ("how", "name", "context", "params"),
     [
-        *((how, "fig4", CONTEXT, TIMED) for how in SPOILED),
+        *((how, "fig4", CONTEXT, TIMED) for how in (*OUTPUTS, *GRADIENTS)),
         *((how, "fig4", AGAIN, TIMED) for how in OUTPUTS),
-        *((scaled_outputs, *other) for other in OTHERS),
+        *((later_outputs, *other) for other in OTHERS),
     ],
 )
 def test_spoiled_trainers_of_one_process_fail(monkeypatch, how, name, context, params):
@@ -158,18 +136,20 @@ def test_spoiled_trainers_of_one_process_fail(monkeypatch, how, name, context, p
     assert kind in failed(ran(name, context, **params))
 
 
-@pytest.mark.parametrize("case", [("fig4", CONTEXT, TIMED), ("fig4", AGAIN, TIMED), *OTHERS])
-def test_right_trainers_pass(case):
-    name, context, params = case
+@pytest.mark.parametrize(
+    ("name", "context", "params"),
+    [("fig4", CONTEXT, TIMED), ("fig4", AGAIN, TIMED), *OTHERS],
+)
+def test_right_trainers_pass(name, context, params):
     assert not failed(ran(name, context, **params))
 
 
 @pytest.mark.parametrize("how", [later_outputs, swapped_rows, worn_gradients, other_losses])
 def test_spoiled_shares_fail(monkeypatch, how):
-    monkeypatch.setattr(shares, "HELD_STEPS", 2)
+    monkeypatch.setattr(ex.shares, "HELD_STEPS", 2)
     wanted = [(random_graphs(40, steps=9), 2), (random_graphs(24, steps=9), 3)]
     kind = spoil(monkeypatch, SnapshotRankTrainer, how)
-    taken = shares.take_shares(fig7.task_of("tm_gcn"), wanted, turns=1)
+    taken = ex.shares.take_shares(ex.fig7.task_of("tm_gcn"), wanted, turns=1)
     checks = [check for share in taken for check in share.checks]
     assert kind in failed(Measurement(checks=checks))
 
@@ -183,14 +163,14 @@ def test_spoiled_shares_fail(monkeypatch, how):
     ],
 )
 def test_spoiled_ranks_fail(monkeypatch, name, params, only):
-    monkeypatch.setattr(fig7, "BASE", {"smoke": (NODES // 2, STEPS)})
+    monkeypatch.setattr(ex.fig7, "BASE", {"smoke": (NODES // 2, STEPS)})
     spoil(monkeypatch, SnapshotRankTrainer, worn_gradients, only=only)
     assert "gradients" in failed(ran(name, **params))
 
 
 def test_ranks_that_are_spoiled_in_a_later_process_fail(monkeypatch, tmp_path):
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(fig7, "BASE", {"smoke": (NODES // 2, STEPS)})
+    monkeypatch.setattr(ex.fig7, "BASE", {"smoke": (NODES // 2, STEPS)})
     params = {"part": "ranks", "ranks": 2}
     assert any(c.against == oracle.AGAINST for c in ran("fig7", AGAIN, **params).checks)
     later = ran("fig7", AGAIN, **params)
@@ -222,21 +202,25 @@ def one_more(found: Any) -> Any:
     return found + 1
 
 
+def one_less(found: Any) -> Any:
+    return found[:-1]
+
+
 WRONG = [
     (Changes, "of", entry_more, "table1", {"dataset": "youtube"}, "counters"),
     (Changes, "of", entry_more, "smoothing", {}, "counters"),
     (Changes, "of", entry_more, "fig4", {"part": "bytes"}, "counters"),
-    (encoding, "difference_bytes", one_more, "encoding", {"part": "pair"}, "counters"),
-    (encoding, "difference_bytes", one_more, "encoding", {"part": "sequence"}, "counters"),
-    (encoding, "rebuild", index_more, "encoding", {"part": "pair"}, "entries"),
-    (encoding, "rebuild", index_more, "encoding", {"part": "sequence"}, "entries"),
-    (table2_runs, "remote_reads", one_more, "table2", {"part": "parts"}, "counters"),
-    (table2_runs, "vertex_floats", one_more, "table2", {"part": "time"}, "counters"),
-    (table2_runs, "snapshot_floats", one_more, "table2", {"part": "walk"}, "counters"),
-    (VertexParts, "vertices", lambda found: found[:-1], "preparation", RANGES, "parts"),
-    (VertexParts, "vertices", lambda found: found[:-1], "table2", {"part": "parts"}, "parts"),
-    (parts, "redistribution", bytes_more, "fig5", {"part": "counted"}, "counters"),
-    (memory, "border_bytes", one_more, "memory", SIZES, "bytes"),
+    (ex.encoding, "difference_bytes", one_more, "encoding", {"part": "pair"}, "counters"),
+    (ex.encoding, "difference_bytes", one_more, "encoding", {"part": "sequence"}, "counters"),
+    (ex.encoding, "rebuild", index_more, "encoding", {"part": "pair"}, "entries"),
+    (ex.encoding, "rebuild", index_more, "encoding", {"part": "sequence"}, "entries"),
+    (ex.table2_runs, "remote_reads", one_more, "table2", {"part": "parts"}, "counters"),
+    (ex.table2_runs, "vertex_floats", one_more, "table2", {"part": "time"}, "counters"),
+    (ex.table2_runs, "snapshot_floats", one_more, "table2", {"part": "walk"}, "counters"),
+    (VertexParts, "vertices", one_less, "preparation", RANGES, "parts"),
+    (VertexParts, "vertices", one_less, "table2", {"part": "parts"}, "parts"),
+    (ex.parts, "redistribution", bytes_more, "fig5", {"part": "counted"}, "counters"),
+    (ex.memory, "border_bytes", one_more, "memory", SIZES, "bytes"),
 ]
 
 
@@ -256,20 +240,17 @@ def test_right_counts_pass(experiment, params):
 
 
 def test_a_pair_that_is_no_edge_fails(monkeypatch, served):
-    task = fig7.task_of("tm_gcn")
-    counters = fig6._drawn(task, served)
-    assert all(check.passed for check in fig6._sample_checks(task, served, counters))
-    right = fig6.TimelineTask.pairs
+    task = ex.fig7.task_of("tm_gcn")
+    counters = ex.fig6._drawn(task, served)
+    assert all(check.passed for check in ex.fig6._sample_checks(task, served, counters))
+    right = ex.fig6.TimelineTask.pairs
 
-    def wrong(self: Any, t: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def loops(self: Any, t: int) -> tuple[torch.Tensor, torch.Tensor]:
         pairs, label = right(self, t)
-        pairs = pairs.clone()
-        if t == STEPS - 1:
-            pairs[:, 0] = pairs[0, 0]  # a loop, which no snapshot has
-        return pairs, label
+        return (pairs[:1].expand_as(pairs) if t == STEPS - 1 else pairs), label
 
-    monkeypatch.setattr(fig6.TimelineTask, "pairs", wrong)
-    assert not all(check.passed for check in fig6._sample_checks(task, served, counters))
+    monkeypatch.setattr(ex.fig6.TimelineTask, "pairs", loops)
+    assert not all(check.passed for check in ex.fig6._sample_checks(task, served, counters))
 
 
 def test_costs_that_are_no_fit_fail():
@@ -277,6 +258,73 @@ def test_costs_that_are_no_fit_fail():
     seconds = [3.0, 7.5, 12.0]
     rows = np.array(table) / np.array(seconds)[:, None]
     costs = np.linalg.lstsq(rows, np.ones(3), rcond=None)[0]
-    assert parts.least_squares_gap(table, seconds, costs) < parts.FITTED
-    assert parts.least_squares_gap(table, seconds, 1.01 * costs) > parts.FITTED
-    assert parts.least_squares_gap(table, seconds, [-costs[0], costs[1]]) == np.inf
+    assert ex.parts.least_squares_gap(table, seconds, costs) < ex.parts.FITTED
+    assert ex.parts.least_squares_gap(table, seconds, 1.01 * costs) > ex.parts.FITTED
+    assert ex.parts.least_squares_gap(table, seconds, [-costs[0], costs[1]]) == np.inf
+
+
+# Parameters whose outputs tell something, found once for all processes.
+
+DATA = random_graphs(48, steps=9)
+TASK = TimelineWorkload(dataset="random", model="evolvegcn_o")
+
+
+class DeadTimeline(PlainTimeline):
+    """Plain trainer whose outputs are all zero with the workload's first parameters."""
+
+    def forward(self) -> list[torch.Tensor]:
+        first = self.workload.seed == TASK.seed and all(
+            torch.equal(own.float(), made.float())
+            for own, made in zip(self.model.parameters(), FIRST, strict=True)
+        )
+        return [0 * out if first else out for out in super().forward()]
+
+
+FIRST = [p.detach().clone() for p in PlainTimeline(TASK, DATA).model.parameters()]
+
+
+@pytest.fixture
+def dead(monkeypatch, tmp_path):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    begin_kept({})
+    monkeypatch.setattr(oracle, "PlainTimeline", DeadTimeline)
+    chance = random.Random(7)
+    monkeypatch.setattr(oracle, "draws_of", lambda what: chance)
+    return kept_key((TASK, "parameters of live outputs"))
+
+
+def test_outputs_that_are_all_zero_are_not_what_is_compared(dead) -> None:
+    judge = TimelineOracle(TASK, DATA)
+    asked = judge.request
+    found = TimelineResult.of(PlainTimeline(TASK, DATA), asked)
+    assert asked.parameters is not None
+    assert all(out.any() for out in found.outputs.values())
+    checks = judge.checks({"plain": found}, "")
+    assert all(check.passed for check in checks)
+    slopes = [check.tolerance for check in checks if check.of == "gradients"]
+    assert set(slopes) == {MIN_TOLERANCE}
+
+
+def test_parameters_of_live_outputs_are_found_once(dead, monkeypatch) -> None:
+    write(dead, {"seed": TASK.seed})  # whose outputs are zero
+    first = TimelineOracle(TASK, DATA).request.parameters
+    assert read(dead)["seed"] != TASK.seed
+    monkeypatch.setattr(oracle, "DRAWN_PARAMETERS", 0)  # nothing more is drawn
+    again = TimelineOracle(TASK, DATA).request.parameters
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_later_processes_compare_live_outputs_of_a_dead_model(dead, monkeypatch, factor) -> None:
+    class Spoiled(DeadTimeline):
+        def outputs(self):
+            return [factor * out for out in super().outputs()]
+
+    for _ in range(2):  # with and without a kept seed
+        found = TimelineOracle(TASK, DATA).later_checks({"plain": Spoiled(TASK, DATA)})
+        assert {check.of for check in found} >= {"outputs"}
+        compared = [check for check in found if check.of == "outputs"]
+        assert all(check.passed for check in compared) is (factor == 1.0)
+        # That the workload's own parameters give no output is a result, too.
+        (dead,) = (check for check in found if check.of == "liveness")
+        assert not dead.passed

@@ -1,8 +1,9 @@
-"""Counts and costs behind ESDG's experiments: traffic against formulas and lists, bytes of
-differences against what is sent, shares of a rank run alone, projections."""
+"""Counts and costs behind ESDG's experiments, and parts of its partitions against lists."""
 
 from __future__ import annotations
 
+import importlib.util
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,18 +13,17 @@ import torch
 from esdg_tiny import MODELS, data, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_data import csr_of, tiny_sequence
+from tiny_data import csr_of
 
 from dgbench.datasets.transforms import EdgeLives, edge_life
+from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import count_changes, encode_sequence
-from dgbench.lab.table import number
-from dgbench.runtime.errors import InvalidInputError, UnsupportedError
-from dgbench.runtime.meter import Meter
-from dgbench.runtime.transfer import open_link
-from dgbench.systems.esdg.experiments import fig4, table1, table2, table2_runs
+from dgbench.runtime.collectives import CountOnly
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
+from dgbench.systems.base.timeline import timeline_model
+from dgbench.systems.esdg.experiments import table1
 from dgbench.systems.esdg.experiments.common import Changes, formula
 from dgbench.systems.esdg.experiments.fig7 import task_of
-from dgbench.systems.esdg.experiments.parts import snapshot_bytes
 from dgbench.systems.esdg.experiments.projection import (
     Costs,
     ProjectedModel,
@@ -33,8 +33,12 @@ from dgbench.systems.esdg.experiments.projection import (
 )
 from dgbench.systems.esdg.experiments.random_graphs import random_graphs
 from dgbench.systems.esdg.experiments.shares import Alone, MeasuredShare, take_shares
+from dgbench.systems.esdg.hybrid import HybridSplit
+from dgbench.systems.esdg.hybrid_plan import entries_held, row_blocks
 from dgbench.systems.esdg.partition import block_ranges
-from dgbench.systems.esdg.transfer import Delivery, TransferFormat, slots_for
+from dgbench.systems.esdg.vertex import VertexSplit
+from dgbench.systems.esdg.vertex_parts import IMBALANCE, METHODS, VertexParts, nets, split_vertices
+from dgbench.systems.esdg.vertex_plan import remote_reads
 from dgbench.systems.esdg.volumes import count_snapshot, count_vertex, snapshot_floats, timeline
 
 COSTS = Costs(epoch_s=0.01, partner_s=1e-5, step_s=1e-4, vertex_step_s=4e-7)
@@ -46,52 +50,14 @@ JOB = ProjectedModel(
 @pytest.mark.parametrize(
     ("model", "width", "floats"), [("tm_gcn", 12, 5_184_000_000), ("cd_gcn", 32, 13_824_000_000)]
 )
-@pytest.mark.parametrize(
-    ("steps", "nodes", "ranks", "blocks", "pieces"),
-    [
-        (7, 11, 4, 1, 1),
-        (7, 11, 4, 3, 2),
-        (3, 2, 5, 2, 3),
-        (1, 1, 3, 1, 1),
-        (192, 1_000_000, 4, 1, 1),
-    ],
-)
-def test_shares_are_counted_to_the_float(steps, nodes, ranks, blocks, pieces, model, width, floats):
+def test_floats_of_a_million_vertices_are_those_that_table_2_prints(model, width, floats):
     """Every float of a step goes to each vertex's owner unless it is at home, there and back."""
-    counted = count_snapshot(
-        model, size=ranks, steps=steps, num_nodes=nodes, blocks=blocks, pieces=pieces
-    )
-    found = 0
-    for times in block_ranges(steps, blocks):
-        parts = [len(p) for p in block_ranges_or_empty(len(times), ranks)]
-        chunks = [len(p) for p in block_ranges_or_empty(nodes, ranks)]
-        found += sum(s * c for p, s in enumerate(parts) for q, c in enumerate(chunks) if p != q)
-    assert counted.total("floats") == 3 * width * found
-    assert counted.total("bytes") == 4 * counted.total("floats")
+    counted = count_snapshot(model, size=4, steps=192, num_nodes=1_000_000)
+    assert floats == 3 * width * 192 * 1_000_000 * 3 // 4
+    assert counted.total("bytes") == 4 * counted.total("floats") == 4 * floats
     for phase in ("forward", "rerun", "backward"):
-        assert counted.total("floats", phase=phase) == width * found
-    ranges = block_ranges(steps, blocks)
-    assert snapshot_floats(timeline(model), nodes, ranges, ranks) == 3 * width * found
-    assert nodes < 1_000_000 or counted.total("floats") == floats  # as Table 2 prints
-
-
-def block_ranges_or_empty(total: int, parts: int) -> list[range]:
-    cuts = [total // parts * i + min(i, total % parts) for i in range(parts + 1)]
-    return [range(a, b) for a, b in pairwise(cuts)]
-
-
-def test_wrong_reads_are_named():
-    two = [np.zeros((2, 2), dtype=np.int64)]
-    for name, reads, options in (
-        ("reads", [], {}),
-        ("reads", [np.zeros((2, 3), dtype=np.int64)], {}),
-        ("pair_reads", two, {"pair_reads": []}),
-        ("pieces", two, {"pieces": 0}),
-    ):
-        with pytest.raises(InvalidInputError, match=name or None):
-            count_vertex("cd_gcn", reads, **options)
-    with pytest.raises(InvalidInputError, match="timeline"):
-        count_snapshot("tgcn_model", size=2)
+        assert 3 * counted.total("floats", phase=phase) == floats
+    assert snapshot_floats(timeline(model), 1_000_000, block_ranges(192, 1), 4) == floats
 
 
 # Snapshots as differences.
@@ -151,47 +117,6 @@ def test_the_smallest_life_that_reaches_a_ratio(raw, ratio):
     assert table1.smallest_life(lives, ratio) == (enough[0] if enough else None)
 
 
-def test_bytes_by_ranks_are_those_the_engine_prepares():
-    """Every rank's Delivery encodes its own runs; together they send what was counted."""
-    raw = tiny_sequence(snapshots=12, features=2)
-    data = replace(raw, topology=edge_life(raw.topology, 3))
-    changes = changes_of(list(raw.topology), 3)
-    for ranks in (1, 2, 3):
-        runs = fig4.runs_of(12, 2, ranks)
-        counted, most = fig4._by_ranks(changes, runs, 4 * 2 * raw.num_nodes)
-        for kind, fallback in (("sent", True), ("forced", False)):
-            sent, busiest = 0, 0
-            for own in runs:
-                meter = Meter()
-                delivery = Delivery(
-                    data,
-                    [t for run in own for t in run],
-                    TransferFormat(fallback=fallback),
-                    "sym",
-                    open_link("cpu", meter, slots=slots_for(12)),
-                    meter,
-                )
-                delivery.prepare(own)
-                matrices = delivery.topology_bytes(own)
-                sent += matrices
-                busiest = max(busiest, matrices + delivery.feature_bytes(own))
-                delivery.close()
-            assert counted[kind] == sent
-            if kind == "sent":
-                assert most["sent"] == busiest
-
-
-def test_parts_are_scaled_to_the_papers_size(monkeypatch):
-    monkeypatch.setattr(table2_runs, "load_timeline", lambda task: data(6, 13))
-    found = table2_runs.part(workload("tm_gcn"), "ranges")
-    assert number(found, "vertices", of="steps") == 6 * 13
-    assert number(found, "edges") == sum(csr.nnz for csr in data(6, 13).topology)
-    for ranks in table2_runs.RANKS:
-        per = number(found, "remote_reads", ranks=ranks) / (6 * 13)
-        assert table2.remote_parts(found, ranks) == per
-        assert table2.billions(found, ranks=ranks) == pytest.approx(18 * per * 192 * 1e-3)
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     model=st.sampled_from(MODELS),
@@ -224,53 +149,172 @@ def test_a_rank_without_others_keeps_its_part_and_gets_zeros():
         comm.exchange_sizes([1, 1, 1])
 
 
-def _shares(costs, seconds=lambda s: s):
-    found = []
-    for nodes in (500, 2000):
-        for size in (1, 4, 16, 128):
-            steps = -(-199 // size)
-            found.append(
-                MeasuredShare(size, nodes, steps, [seconds(costs.time(size, steps, steps * nodes))])
-            )
-    return found
+def _shares(costs):
+    return [
+        MeasuredShare(size, nodes, steps, [costs.time(size, steps, steps * nodes)])
+        for nodes in (500, 2000)
+        for size, steps in ((1, 199), (4, 50), (16, 13), (128, 2))
+    ]
 
 
 def test_costs_are_found_again():
-    found = fit_costs(_shares(COSTS))
+    shares = _shares(COSTS)
+    found = fit_costs(shares)
     for name in ("epoch_s", "partner_s", "step_s", "vertex_step_s"):
         assert getattr(found, name) == pytest.approx(getattr(COSTS, name), rel=1e-6)
     assert found.error < 1e-6
-    shares = _shares(COSTS)
-    shares[0] = replace(shares[0], samples=[2 * shares[0].seconds])
-    assert fit_costs(shares).error > 0.3
-
-
-def test_random_graphs_follow_the_recipe():
-    made, again = (random_graphs(200, steps=5, seed=3) for _ in range(2))
-    assert len(made.check()) == 5
-    for t, csr in enumerate(made.topology):
-        assert 0.95 * 600 < csr.nnz <= 600
-        rows = torch.repeat_interleave(torch.arange(200), csr.indptr.diff())
-        assert bool(((rows * 200 + csr.indices).diff() > 0).all())
-        assert not bool((rows == csr.indices).any())
-        assert torch.equal(csr.indices, again.topology[t].indices)
-        assert made.features[t, :, 0].sum() == made.features[t, :, 1].sum() == csr.nnz
-    assert not torch.equal(made.topology[0].indices[:50], made.topology[1].indices[:50])
-    plain, different = snapshot_bytes(made)
-    assert plain == pytest.approx(20 * np.mean([c.nnz for c in made.topology[1:]]))
-    assert different == plain  # they share next to nothing, so changes are sent plain
+    off = replace(shares[0], samples=[2 * shares[0].seconds])
+    assert fit_costs([off, *shares[1:]]).error > 0.3
 
 
 def test_bad_arguments_are_refused():
-    for shares in (_shares(COSTS)[:4], _shares(COSTS)[0:8:4], _shares(COSTS)[:1] * 6):
-        with pytest.raises(InvalidInputError):
-            fit_costs(shares)
+    shares, two = _shares(COSTS), [np.zeros((2, 2), dtype=np.int64)]
     for name, call in (
+        ("", lambda: fit_costs(shares[:4])),
+        ("", lambda: fit_costs(shares[0:8:4])),
+        ("", lambda: fit_costs(shares[:1] * 6)),
         ("memory_bytes", lambda: plan_blocks(JOB, 1, memory=1e9)),
         ("", lambda: random_graphs(1)),
         ("", lambda: random_graphs(5, steps=0)),
         ("", lambda: random_graphs(5, density=0)),
         ("", lambda: take_shares(task_of("tm_gcn"), [])),
+        ("reads", lambda: count_vertex("cd_gcn", [])),
+        ("reads", lambda: count_vertex("cd_gcn", [np.zeros((2, 3), dtype=np.int64)])),
+        ("pair_reads", lambda: count_vertex("cd_gcn", two, pair_reads=[])),
+        ("pieces", lambda: count_vertex("cd_gcn", two, pieces=0)),
+        ("timeline", lambda: count_snapshot("tgcn_model", size=2)),
     ):
         with pytest.raises(InvalidInputError, match=name or None):
+            call()
+
+
+def all_of(pairs: list[tuple[int, int]], nodes: int) -> Csr:
+    """Rows read columns; duplicates and loops stay."""
+    pairs = sorted(pairs)
+    indptr = torch.zeros(nodes + 1, dtype=torch.int64)
+    rows = torch.tensor([r for r, _ in pairs], dtype=torch.int64)
+    indptr[1:] = torch.bincount(rows, minlength=nodes).cumsum(0)
+    return Csr(indptr, torch.tensor([c for _, c in pairs], dtype=torch.int32), nodes)
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30)
+
+
+@given(st.lists(PAIRS, min_size=1, max_size=5), st.integers(1, 200))
+def test_nets_are_who_reads_whom(graphs, most):
+    start, pins, weight = nets([all_of(pairs, 7) for pairs in graphs], most)
+    stride = max(1, -(-sum(map(len, graphs)) // most))
+    wanted: Counter[tuple[int, ...]] = Counter()
+    for pairs in graphs[::stride]:
+        readers: dict[int, set[int]] = {}
+        for r, c in pairs:
+            if r != c:
+                readers.setdefault(c, set()).add(r)
+        wanted.update((c, *sorted(r)) for c, r in readers.items())
+    parts = zip(start[:-1], start[1:], weight, strict=True)
+    found = {tuple(pins[a:b].tolist()): int(w) for a, b, w in parts}
+    assert found == {net: times * stride for net, times in wanted.items()}
+    assert len(found) == len(weight)
+
+
+def communities(nodes: int = 120, groups: int = 4, steps: int = 6) -> list[Csr]:
+    """Vertices that read their own group only, groups scattered over the ids."""
+    draw = np.random.default_rng(1)
+    found = []
+    for _ in range(steps):
+        rows = np.repeat(np.arange(nodes), 4)  # alike, so that no balance cuts a community
+        cols = draw.integers(0, nodes // groups, 4 * nodes) * groups + rows % groups
+        found.append(all_of(list(zip(rows.tolist(), cols.tolist(), strict=True)), nodes))
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parts_cover_all_vertices_and_none_is_too_heavy(method):
+    if method in ("pymetis", "kahypar"):
+        pytest.importorskip(method)
+    for size in (1, 2, 5, 20):
+        for topology in (communities(), data().topology, [all_of([], 9), all_of([(3, 3)], 9)]):
+            nodes = topology[0].num_rows
+            parts = split_vertices(topology, size, method)
+            assert torch.equal(parts.order.sort().values, torch.arange(nodes))
+            assert torch.equal(parts.position[parts.order], torch.arange(nodes))
+            for part in range(size):
+                assert (parts.owner[parts.vertices(part)] == part).all()
+            assert torch.equal(parts.owner, split_vertices(topology, size, method).owner)
+            if nodes > size and method != "ranges":
+                weight = len(topology) + sum(c.indptr.diff() for c in topology)
+                load = torch.zeros(size, dtype=torch.int64).index_add_(0, parts.owner, weight)
+                # Vertices are not cut: those that change places may differ by one.
+                assert load.max() <= (1 + IMBALANCE) * load.sum() / size + 2 * weight.max()
+
+
+@pytest.mark.parametrize(
+    ("method", "share"), [("pymetis", 0.0), ("kahypar", 0.0), ("propagation", 0.6)]
+)
+def test_partitioners_find_communities(method, share):
+    """They leave a share of the remote reads of parts by ranges."""
+    if method != "propagation":
+        pytest.importorskip(method)
+    topology = communities()
+    found, ranges = (
+        remote_reads(topology, split_vertices(topology, 4, m)) for m in (method, "ranges")
+    )
+    assert ranges > 1000
+    assert found <= share * ranges
+
+
+def test_what_is_taken_unless_asked(monkeypatch):
+    there = importlib.util.find_spec("pymetis") is not None
+    parts = split_vertices(data().topology, 3)
+    assert parts.method == ("pymetis" if there else "propagation")
+    assert split_vertices(data().topology, 11).method == "ranges"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert split_vertices(data().topology, 3).method == "propagation"
+    for method in ("pymetis", "kahypar"):
+        with pytest.raises(UnsupportedError, match=method):
+            split_vertices(data().topology, 3, method)
+
+
+def test_what_a_rank_holds_is_what_was_planned():
+    topology, blocks = data().topology[:7], block_ranges(7, 2)
+    for size, group in ((2, 2), (4, 2), (6, 3), (3, 1)):
+        rows = row_blocks(topology, 11, group)
+        held = entries_held(topology, blocks, rows, size)
+        assert sum(held) == sum(csr.nnz for csr in topology)
+        for rank in range(size):
+            model = timeline_model(workload("tm_gcn", "class"))
+            split = HybridSplit(CountOnly(rank, size), model, data(), 11, group=group)
+            split.prepare(blocks)
+            assert sum(split.held_rows.entries.values()) == held[rank]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=30), min_size=1, max_size=3), st.integers(1, 12)
+)
+def test_rows_are_cut_by_entries(readers, group):
+    topology = [all_of([(row, 0) for row in rows], 10) for rows in readers]
+    weight = [len(readers) + sum(rows.count(v) for rows in readers) for v in range(10)]
+    blocks = row_blocks(topology, 10, group, "entries")
+    assert [v for b in blocks for v in b] == list(range(10))
+    assert len(blocks) == group
+    for block in blocks:
+        # A row goes where its middle lies, so half a row may hang over at each end.
+        over = max((weight[v] for v in block), default=0)
+        assert sum(weight[v] for v in block) <= sum(weight) / group + over
+    equal = row_blocks(topology, 10, group)
+    assert max(map(len, equal)) - min(map(len, equal)) <= 1
+
+
+def test_wrong_arguments_are_named():
+    model = timeline_model(workload("tm_gcn", "class"))
+    topology, parts = data().topology, VertexParts(torch.arange(11) % 2, 2)
+    with pytest.raises(UnknownKeyError, match="method"):
+        split_vertices(topology, 2, "dice")
+    for name, call in (
+        ("parts", lambda: split_vertices([], 2)),
+        ("owner", lambda: VertexParts(torch.tensor([0, 2]), 2)),
+        ("pieces", lambda: VertexSplit(CountOnly(0, 2), model, data(), range(8), parts, pieces=0)),
+        ("parts", lambda: VertexSplit(CountOnly(0, 3), model, data(), range(8), parts)),
+    ):
+        with pytest.raises(InvalidInputError, match=name):
             call()

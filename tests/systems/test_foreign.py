@@ -22,7 +22,7 @@ from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base import Workload, race
 from dgbench.systems.base.data import load
 from dgbench.systems.base.foreign import SERVER, Foreign, ForeignSystem, ForeignTrainer
-from dgbench.systems.base.stream import StreamWorkload, load_stream
+from dgbench.systems.base.stream import StreamWorkload
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 
 PLUGIN = Path(__file__).parents[1] / "plugin"
@@ -30,7 +30,8 @@ STUB = Path(__file__).with_name("foreign_stub.py")
 TASK = Workload(
     dataset="chickenpox", snapshots=9, frame=4, model="tgcn_model", feature_dim=4, hidden_dim=4
 )
-OTHERS = {
+TASKS = {
+    "frames": TASK,
     "timeline": TimelineWorkload(
         dataset="chickenpox", model="tm_gcn", task="node", snapshots=8, hidden_dim=8, window=3,
         seed=3,
@@ -40,8 +41,11 @@ OTHERS = {
         edge_dim=0, hidden_dim=8, fanouts=(3,), batch=40,
     ),
 }  # fmt: skip
-
-
+CONTENDERS = {
+    "frames": ("numpy_tgcn", "NumpyTrainer"),
+    "timeline": ("numpy_others", "NumpyTmGcn"),
+    "stream": ("numpy_others", "NumpySage"),
+}
 COMPARED = {
     "losses", "outputs", "gradients", "updates", "moments", "parameters after preparation", "times",
 }  # fmt: skip
@@ -90,11 +94,11 @@ def system_of(foreign: Foreign, task=TASK) -> ForeignSystem:
     return Contender()
 
 
-def raced(monkeypatch, system: ForeignSystem, task=TASK, **context):
+def raced(monkeypatch, foreign: Foreign, task):
     """Measurement of a process of a race, as a row is made of it."""
-    known = race.get_system
+    system, known = system_of(foreign, task), race.get_system
     monkeypatch.setattr(race, "get_system", lambda n: system if n == system.name else known(n))
-    return race.timed(system.name, task, RunContext("cpu", "smoke", 1, budget_s=0.02, **context))
+    return race.timed(system.name, task, RunContext("cpu", "smoke", 1, budget_s=0.02))
 
 
 def alive(pid: int) -> bool:
@@ -112,42 +116,30 @@ def gone(pid: int) -> bool:
     return not alive(pid)
 
 
+@pytest.mark.parametrize("kind", TASKS)
 def test_it_races_and_passes_the_gate_in_an_environment_without_dgbench(
-    second_python, monkeypatch
+    kind, second_python, monkeypatch
 ) -> None:
     code = "import importlib.util as u; print(u.find_spec('dgbench'), u.find_spec('torch'))"
-    done = subprocess.run(
-        [second_python, "-I", "-c", code], capture_output=True, text=True, check=True
-    )
+    asked = [second_python, "-I", "-c", code]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["None", "None"]
-    system = system_of(Foreign(second_python, "numpy_tgcn", PLUGIN))
-    found = raced(monkeypatch, system)
+    task = TASKS[kind]
+    found = raced(monkeypatch, Foreign(second_python, CONTENDERS[kind][0], PLUGIN), task)
     assert {check.of for check in found.checks} >= COMPARED
     assert all(check.passed for check in found.checks), [check.words for check in found.checks]
     observed = {one.metric: one for one in found.observations}
-    assert len(observed["step_time"].samples) >= 3
-    assert observed["spent_time"].dims == {"phase": "protocol"}
-    assert found.data["dataset"] == "chickenpox"
-    assert any(f"numpy {numpy.__version__}" in note for note in found.notes)
-
-
-@pytest.mark.parametrize("kind", OTHERS)
-def test_streams_and_timelines_are_raced_and_gated_likewise(
-    kind, second_python, monkeypatch
-) -> None:
-    task = OTHERS[kind]
-    system = system_of(Foreign(second_python, "numpy_others", PLUGIN), task)
-    found = raced(monkeypatch, system, task)
-    assert {check.of for check in found.checks} >= COMPARED
-    assert all(check.passed for check in found.checks), [check.words for check in found.checks]
-    observed = {one.metric: one.value for one in found.observations}
-    data = load_timeline(task) if kind == "timeline" else load_stream(task)
     if kind == "stream":  # batches of 40, 40 and 20; after the first step come the others and it
-        assert observed["targets"] == 3 * 100
-    else:  # two layers, all entries and loops, for the last snapshot is only a target
+        assert observed["targets"].value == 3 * 100
+    elif kind == "timeline":  # two layers, all entries and loops; the last snapshot is a target
+        data = load_timeline(task)
         entries = sum(data.topology[t].nnz + data.num_nodes for t in range(len(data) - 1))
-        assert observed["edges_aggregated"] == 3 * 2 * entries
+        assert observed["edges_aggregated"].value == 3 * 2 * entries
+    else:
+        assert len(observed["step_time"].samples) >= 3
+        assert observed["spent_time"].dims == {"phase": "protocol"}
     assert found.data["dataset"] == task.dataset
+    assert any(f"numpy {numpy.__version__}" in note for note in found.notes)
 
 
 WRONG = {
@@ -155,11 +147,6 @@ WRONG = {
     "outputs": "def evaluate(self, frame):\n        return 2 * super().evaluate(frame)",
     "updates": "def step(self, frame):\n        return self._pass(frame)[0]",
     "outputs, too": "def evaluate(self, frame):\n        return super().evaluate(frame) * np.nan",
-}
-CONTENDERS = {
-    "frames": ("numpy_tgcn", "NumpyTrainer"),
-    "timeline": ("numpy_others", "NumpyTmGcn"),
-    "stream": ("numpy_others", "NumpySage"),
 }
 
 
@@ -172,12 +159,11 @@ def test_wrong_results_do_not_pass_the_gate(of, kind, second_python, tmp_path, m
         f"from {module} import {base}\n\n\n"
         f"class Wrong({base}):\n    {WRONG[of]}\n\n\nopen_trainer = Wrong\n"
     )
-    task = OTHERS.get(kind, TASK)
-    found = raced(monkeypatch, system_of(Foreign(second_python, "wrong", tmp_path), task), task)
+    found = raced(monkeypatch, Foreign(second_python, "wrong", tmp_path), TASKS[kind])
     assert any(check.of == of.partition(",")[0] and not check.passed for check in found.checks)
 
 
-@pytest.mark.parametrize("task", [TASK, *OTHERS.values()])
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_results_that_nobody_wrote_are_nan(task, opened) -> None:
     trainer = opened("writes nothing", task)
     last = trainer.evaluate(trainer.num_frames - 1)
@@ -196,12 +182,12 @@ BROKEN = {
 }  # fmt: skip
 EVERY = [(how, status, "frames") for status, names in BROKEN.items() for how in names]
 SOME = [("killed", "crash"), ("hang", "time"), ("clock", "check"), ("count that falls", "check")]
-EVERY += [(how, status, kind) for how, status in SOME for kind in OTHERS]
+EVERY += [(how, status, kind) for how, status in SOME for kind in ("timeline", "stream")]
 
 
 @pytest.mark.parametrize(("how", "status", "kind"), EVERY)
 def test_every_break_is_a_row_with_its_reason_and_leaves_nothing(how, status, kind, opened) -> None:
-    trainer = opened(how, OTHERS.get(kind, TASK), answer_s=0.5 if how == "hang" else 20.0)
+    trainer = opened(how, TASKS[kind], answer_s=0.5 if how == "hang" else 20.0)
     trainer.prepare()
     with pytest.raises(DgbenchError, match="Stub") as caught:
         trainer.step(0)
@@ -211,18 +197,15 @@ def test_every_break_is_a_row_with_its_reason_and_leaves_nothing(how, status, ki
 
 
 def test_counts_and_cores_after_the_steps_are_caught(opened, monkeypatch) -> None:
-    trainer = opened("counts later")
-    trainer.step(0)
-    with pytest.raises(DgbenchError) as caught:
-        trainer.report()
-    assert explain(caught.value).status == "check"
-    trainer = opened("fine")
     spent = iter((0.0, 1e6))  # seconds of more cores than are allowed
-    monkeypatch.setattr(trainer.process, "cpu_seconds", lambda: next(spent))
-    trainer.step(0)
-    with pytest.raises(DgbenchError) as caught:
-        trainer.report()
-    assert explain(caught.value).status == "check"
+    for how in ("counts later", "fine"):
+        trainer = opened(how)
+        if how == "fine":
+            monkeypatch.setattr(trainer.process, "cpu_seconds", lambda: next(spent))
+        trainer.step(0)
+        with pytest.raises(DgbenchError) as caught:
+            trainer.report()
+        assert explain(caught.value).status == "check"
 
 
 def test_its_processor_time_and_memory_are_the_contenders(opened) -> None:
@@ -259,16 +242,15 @@ def test_what_it_started_ends_with_it_and_it_with_its_driver(opened, data) -> No
 
 
 def test_what_cannot_run_is_told_before(tmp_path, second_python, opened, data) -> None:
-    known, stream = Foreign(sys.executable, "m"), OTHERS["stream"]
+    known, stream = Foreign(sys.executable, "m"), TASKS["stream"]
     assert system_of(known, stream).unsupported(stream, "cpu") == []
-    for system, task in (
-        (system_of(Foreign("/nowhere/python", "m")), TASK), (system_of(Foreign((), "m")), TASK),
-        (system_of(known), msgspec.structs.replace(TASK, task="link")),
-        (system_of(known), object()),
-        (system_of(known, stream), msgspec.structs.replace(stream, model="tgn")),
-        (system_of(known, stream), msgspec.structs.replace(stream, dropout=0.1)),
+    for foreign, of, task in (
+        (Foreign("/nowhere/python", "m"), TASK, TASK), (Foreign((), "m"), TASK, TASK),
+        (known, TASK, object()), (known, TASK, msgspec.structs.replace(TASK, task="link")),
+        (known, stream, msgspec.structs.replace(stream, model="tgn")),
+        (known, stream, msgspec.structs.replace(stream, dropout=0.1)),
     ):  # fmt: skip
-        assert len(system.unsupported(task, "cpu")) == 1
+        assert len(system_of(foreign, of).unsupported(task, "cpu")) == 1
     script = tmp_path / "python"
     script.write_text("no program\n")
     script.chmod(0o755)

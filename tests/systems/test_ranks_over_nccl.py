@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pretended_cuda
-import pretended_nccl
 import pytest
 import torch
 import torch.distributed as dist
 from dgc_tiny import random_sequence, tiny_workload
 from esdg_tiny import data, workload
 from pretended_cuda import DEVICE, Pretended, PretendedEvent
-from pretended_gnnflow import here, launch_pretended
-from pretended_nccl import launch_on_nccl
+from pretended_gnnflow import launch_pretended
+from pretended_nccl import CALLED, launch_on_nccl
 from test_gnnflow_ranked import FIRST, E, alone
 from test_gnnflow_ranked import data as gnnflow_data
 from test_gnnflow_ranked import workload as gnnflow_workload
@@ -29,7 +29,7 @@ from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSetting
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings
 from dgbench.systems.esdg.experiments import rank_turns as esdg_turns
 from dgbench.systems.gnnflow import ranked as gnnflow_ranked
-from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, MachineLayout
+from dgbench.systems.gnnflow.owners import IdentityHash, MachineLayout
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 LIMIT_S = 120.0
@@ -46,26 +46,19 @@ def noted_sizes(comm: Communicator) -> tuple[list[int], list[int], list[float], 
     here = torch.ones(2)
     with pytest.raises(RuntimeError, match="among devices was given a tensor of 'cpu'"):
         dist.all_reduce(here)
-    before = pretended_nccl.SEEN.calls.copy()
+    before = CALLED.copy()
     sizes = comm.exchange_sizes([1, 2])
     rows = comm.all_to_all(torch.full((3, 1), float(comm.rank)), [1, 2], sizes)
     assert not isinstance(rows, Pretended)  # it was lent to the device and came home
     there = comm.all_to_all(torch.full((3, 1), 1.0).to("cuda"), [1, 2], sizes)
     assert there.device == DEVICE
-    known = dict(pretended_nccl.SEEN.calls - before)
+    known = dict(CALLED - before)
     return sizes, list(rows.shape), rows.flatten().tolist(), known
-
-
-def test_sizes_go_between_hosts_and_rows_between_devices():
-    found = launch_on_nccl(noted_sizes, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1)
-    assert [sizes for sizes, *_ in found] == [[1, 1], [2, 2]]
-    assert [rows for *_, rows, _ in found] == [[0.0, 1.0], [0.0, 0.0, 1.0, 1.0]]
-    for *_, calls in found:
-        assert calls == {"host all_to_all_single": 1, "all_to_all_single": 2}
 
 
 def waits_of_collectives(comm: Communicator) -> list[dict[str, float]]:
     """Seconds that a rank stood still, after each operation and after `reset`."""
+    comm.meter.reset()
     rows, found = torch.ones(2, 3).to("cuda"), []
     for operation in (
         lambda: comm.all_to_all(rows, [1, 1], [1, 1]),
@@ -77,17 +70,6 @@ def waits_of_collectives(comm: Communicator) -> list[dict[str, float]]:
         operation()
         found.append(dict(comm.meter.spent))
     return found
-
-
-def test_a_device_that_waits_for_the_others_is_noted():
-    for waits in launch_on_nccl(
-        waits_of_collectives, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1
-    ):
-        tick = PretendedEvent.TICK_MS / 1e3
-        assert [one.get("communicate_wait", 0) for one in waits] == pytest.approx(
-            [tick, 2 * tick, 3 * tick, 4 * tick, 0]
-        )
-        assert waits[-2]["exchange_wait"] == pytest.approx(tick)
 
 
 def waits_of_stale_rows(comm: Communicator) -> list[tuple[int, int]]:
@@ -109,12 +91,37 @@ def waits_of_stale_rows(comm: Communicator) -> list[tuple[int, int]]:
     return found
 
 
-def test_an_exchange_of_stale_rows_waits_once():
+def exchanges(comm: Communicator) -> tuple[Any, ...]:
+    return noted_sizes(comm), waits_of_collectives(comm), waits_of_stale_rows(comm)
+
+
+@pytest.fixture(scope="module")
+def exchanged():
+    """What each of two ranks notes of its exchanges: of sizes, of waits and of stale rows."""
+    found = launch_on_nccl(exchanges, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1)
+    return list(zip(*found, strict=True))
+
+
+def test_sizes_go_between_hosts_and_rows_between_devices(exchanged):
+    noted = exchanged[0]
+    assert [sizes for sizes, *_ in noted] == [[1, 1], [2, 2]]
+    assert [rows for *_, rows, _ in noted] == [[0.0, 1.0], [0.0, 0.0, 1.0, 1.0]]
+    for *_, calls in noted:
+        assert calls == {"host all_to_all_single": 1, "all_to_all_single": 2}
+
+
+def test_a_device_that_waits_for_the_others_is_noted(exchanged):
+    for waits in exchanged[1]:
+        tick = PretendedEvent.TICK_MS / 1e3
+        assert [one.get("communicate_wait", 0) for one in waits] == pytest.approx(
+            [tick, 2 * tick, 3 * tick, 4 * tick, 0]
+        )
+        assert waits[-2]["exchange_wait"] == pytest.approx(tick)
+
+
+def test_an_exchange_of_stale_rows_waits_once(exchanged):
     """For the numbers of rows that leave and come, and D with them; the first sorts its lists."""
-    for waits in launch_on_nccl(
-        waits_of_stale_rows, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1
-    ):
-        assert waits == [(0, 1), (1, 0), (1, 0), (1, 0)]
+    assert exchanged[2] == ([(0, 1), (1, 0), (1, 0), (1, 0)],) * 2
 
 
 def test_contenders_of_dgc_train_over_nccl(monkeypatch):
@@ -135,138 +142,66 @@ def test_contenders_of_dgc_train_over_nccl(monkeypatch):
         assert found.losses[name][:count] == pytest.approx(losses[:count], rel=1e-4), name
 
 
-@pytest.mark.parametrize("model", ["cd_gcn", "evolvegcn_o"])
-def test_contenders_of_esdg_train_over_nccl(monkeypatch, model):
+def test_contenders_of_esdg_train_over_nccl(monkeypatch):
     monkeypatch.setattr(esdg_turns, "launch", launch_on_nccl)
     contenders = {
-        "snapshot": {"partition": "snapshot"},
         "late": {"partition": "snapshot", "late": True, "reuse": True, "pieces": 2},
         "vertex": {"partition": "vertex"},
         "hybrid": {"partition": "hybrid", "group": 2},
     }
     found = esdg_turns.take_rank_turns(
-        workload(model, "link"), data(), 2, contenders, least=2, budget_s=0.01,
-        timeout_s=LIMIT_S, device="cuda", transport="backend",
+        workload("cd_gcn"), data(), 2, contenders, least=1, budget_s=0.01, timeout_s=LIMIT_S,
+        device="cuda", transport="backend",
     )  # fmt: skip
-    plain = PlainTimeline(workload(model, "link"), data())
-    losses = [plain.train_epoch() for _ in range(4)]
     assert found.carrier == "NCCL"
+    plain = PlainTimeline(workload("cd_gcn"), data())
+    losses = [plain.train_epoch() for _ in range(3)]
     for name in contenders:
-        assert found.losses[name][:4] == pytest.approx(losses, rel=1e-4), name
+        assert found.losses[name][:3] == pytest.approx(losses, rel=1e-4), name
 
 
-GNNFLOW = {
-    "tgn": (MachineLayout(1, 2), MachineLayout(2, 1)),
-    "tgat": (MachineLayout(2, 1),),
-    "dysat": (MachineLayout(1, 2),),
-}
+LAYOUTS = (MachineLayout(1, 2), MachineLayout(2, 1))
 
 
-@pytest.mark.parametrize("model", GNNFLOW)
-def test_ranks_of_gnnflow_train_over_nccl(monkeypatch, model):
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_ranks_of_gnnflow_train_over_nccl(monkeypatch, layout):
     """Losses are those of one rank on the CPU; rows, memories and gradients stay on devices."""
-    task, (expected, _) = gnnflow_workload(model), alone(model)
+    task, (expected, _) = gnnflow_workload("tgn"), alone("tgn")
     monkeypatch.setattr(base_ranked, "launch", launch_pretended)
-    for layout in GNNFLOW[model]:
-        run = gnnflow_ranked.train_ranked(
-            task, gnnflow_ranked.GraphRankSettings(layout), data=gnnflow_data(task), first=FIRST,
-            epochs=2, score=(FIRST, E), device="cuda", timeout_s=LIMIT_S, dtype=torch.float64,
-        )  # fmt: skip
-        assert run.losses == pytest.approx(expected.losses, rel=1e-9)
-        assert run.scores.loss == pytest.approx(expected.scores.loss, rel=1e-6)
-        # DySAT sees no times: many pairs have the same score but for its last bits.
-        ties = 1e-3 if model == "dysat" else 1e-6
-        assert run.scores.ap == pytest.approx(expected.scores.ap, abs=ties)
+    run = gnnflow_ranked.train_ranked(
+        task, gnnflow_ranked.GraphRankSettings(layout), data=gnnflow_data(task), first=FIRST,
+        epochs=2, score=(FIRST, E), device="cuda", timeout_s=LIMIT_S, dtype=torch.float64,
+    )  # fmt: skip
+    assert run.losses == pytest.approx(expected.losses, rel=1e-9)
+    assert run.scores.loss == pytest.approx(expected.scores.loss, rel=1e-6)
+    assert run.scores.ap == pytest.approx(expected.scores.ap, abs=1e-6)
 
 
-def trained(comm: Communicator, layout: MachineLayout, batches: int) -> list[dict[str, int]]:
-    """Calls of a rank's group for each of some batches of TGN."""
+def trained(comm: Communicator) -> list[list[dict[str, int]]]:
+    """Calls of a rank's group for each of three batches of TGN, by layout."""
     # Strictly, a batch that ends inside a time value writes with a later one.
     task = gnnflow_workload("tgn", chunks=1, strict_time=False)
-    settings = gnnflow_ranked.GraphRankSettings(layout)
-    owners = IdentityHash(layout.machines)
-    trainer = gnnflow_ranked.StreamRankTrainer(comm, owners, task, gnnflow_data(task), settings)
-    trainer.insert(E)
-    trainer.access.finish()
-    each = []
-    for number in range(batches):
-        before = pretended_nccl.SEEN.calls.copy()
-        trainer.train_batch(torch.arange(FIRST + 30 * number, FIRST + 30 * (number + 1)), 0)
-        each.append(dict(pretended_nccl.SEEN.calls - before))
-        assert isinstance(trainer.memory.state()[0], Pretended)
-        assert all(isinstance(p, Pretended) for p in trainer.model.parameters())
-    return each
+    found = []
+    for layout in LAYOUTS:
+        settings = gnnflow_ranked.GraphRankSettings(layout)
+        owners = IdentityHash(layout.machines)
+        trainer = gnnflow_ranked.StreamRankTrainer(comm, owners, task, gnnflow_data(task), settings)
+        trainer.insert(E)
+        trainer.access.finish()
+        found.append([])
+        for number in range(3):
+            before = CALLED.copy()
+            events = torch.arange(FIRST + 30 * number, FIRST + 30 * (number + 1))
+            trainer.train_batch(events, 0)
+            found[-1].append(dict(CALLED - before))
+            assert isinstance(trainer.memory.state()[0], Pretended)
+            assert all(isinstance(p, Pretended) for p in trainer.model.parameters())
+    return found
 
 
-def sampled(comm: Communicator, layout: MachineLayout, how: dict) -> dict[str, object]:
-    """Where a rank draws samples, and what its host reads of them meanwhile."""
-    task = gnnflow_workload("dysat", chunks=1)
-    settings = gnnflow_ranked.GraphRankSettings(layout, **how)
-    owners = AssignedOwners(torch.arange(31) * 7 // 5 % layout.machines, layout.machines)
-    trainer = gnnflow_ranked.StreamRankTrainer(comm, owners, task, gnnflow_data(task), settings)
-    trainer.insert(E)
-    access, drawn, read = trainer.access, [], []
-    draw, home = access.graph.sample, Pretended.cpu
-
-    def watched(nodes, times, **more):
-        drawn.append(isinstance(nodes, Pretended))
-        return draw(nodes, times, **more)
-
-    def brought(tensor):
-        read.append(tensor.numel())
-        return home(tensor)
-
-    access.graph.sample = watched
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pretended, "cpu", brought)
-        roots = torch.arange(9) + 3 * comm.rank
-        times = torch.full((9,), float(E), dtype=torch.float64)
-        access.expect(torch.arange(FIRST, FIRST + 5))
-        before = pretended_nccl.SEEN.calls.copy()
-        samples = access._sampler.sample(
-            *(x.to(access._there) for x in (roots, times)), draw=4,
-            positions=(roots - 3 * comm.rank).to(access._there),
-        )  # fmt: skip
-    calls = pretended_nccl.SEEN.calls - before
-    found = [hop for hops in samples for hop in hops]
-    return {
-        "drawn": drawn, "read": read, "calls": dict(calls),
-        "there": all(isinstance(hop.eids, Pretended) for hop in found),
-        "eids": [here(hop.eids).tolist() for hop in found],
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "layout", [MachineLayout(1, 2), MachineLayout(2, 1)], ids=["one machine", "two machines"]
-)
-def test_ranks_of_gnnflow_sample_on_their_devices(layout):
-    """Records that were drawn never come to the host, not even those for another machine."""
-    there, at_home = (
-        launch_pretended(sampled, 2, (layout, {"on_device": on}), device="cuda", timeout_s=LIMIT_S,
-                         threads=1)
-        for on in (True, False)
-    )  # fmt: skip
-    for own, host in zip(there, at_home, strict=True):
-        assert own["there"]
-        assert all(own["drawn"])
-        assert not own["read"]
-        assert own["eids"] == host["eids"]
-        assert sum(map(len, own["eids"])) > 0
-        assert not any(host["drawn"])
-        assert own["calls"] == host["calls"]
-
-
-@pytest.mark.parametrize(
-    ("layout", "sizes"),
-    [
-        (MachineLayout(1, 2), 1),  # how many memories a rank writes depends on what its events name
-        (
-            MachineLayout(2, 1),
-            1 + 4,
-        ),  # and the targets of the hop, its vertices, edges and memories
-    ],
-)
-def test_sizes_are_exchanged_only_where_they_depend_on_the_data(layout, sizes):
-    found = launch_pretended(trained, 2, (layout, 3), device="cuda", timeout_s=LIMIT_S, threads=1)
-    for each in found:
-        assert [calls.get("host all_to_all_single", 0) for calls in each] == [sizes] * 3
+def test_sizes_are_exchanged_only_where_they_depend_on_the_data():
+    """How many memories a rank writes; where machines are two, also the targets of the hop, its
+    vertices, edges and memories."""
+    for found in launch_pretended(trained, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1):
+        for each, sizes in zip(found, (1, 1 + 4), strict=True):
+            assert [calls.get("host all_to_all_single", 0) for calls in each] == [sizes] * 3

@@ -1,35 +1,29 @@
 """Training on vertex-steps beside a second implementation that shares no code with it.
 
-`tests.witness.sequences` agrees with the oracle of sequences and with DGC's workers under every
-placement.
+`tests.witness.sequences` agrees with the oracle of sequences, which DGC's workers are compared with
+in test_dgc_trainer, and rows of those hold each vertex-step once under every placement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from dgc_tiny import sequence_of, tiny_workload
+from dgc_tiny import placements, sequence_of, tiny_workload
 
 from dgbench.kernels_cuda.scan import CONTINUES
-from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.systems.base import sequences
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload
-from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
+from dgbench.systems.dgc.placement import Placement
 from dgbench.systems.dgc.segments import cut_segments, plan_stages
-from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from tests.witness.compared import EXACT, disagreements
 from tests.witness.sequences import SequenceWitness, check_placement, check_rows, vertex_steps
 
-DOUBLE = torch.float64
 MODELS = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
-SINGLE = 1e-6
-"""Of DGC's workers, whose A-hat is in single precision."""
 
 
 @lru_cache
@@ -58,31 +52,6 @@ def task_of(model: str, **fields: Any) -> SequenceWorkload:
     return tiny_workload(model, **{"held_out": 0.3, **fields})
 
 
-def plain(task: SequenceWorkload, data: Any) -> SequenceTrainer:
-    """The oracle of sequences."""
-    return PlainSequences(task, data, dtype=DOUBLE)
-
-
-def one_worker(temporal: str) -> Callable[[SequenceWorkload, Any], SequenceTrainer]:
-    """Opens DGC's engine on one worker, its sequences laid out in one of three ways."""
-
-    def opened(task: SequenceWorkload, data: Any) -> SequenceTrainer:
-        graph = sequences.vertex_steps(data, task)
-        return ChunkRankTrainer(
-            LocalCommunicator(), task, data, by_sequences(graph, 1), dtype=DOUBLE, temporal=temporal
-        )
-
-    return opened
-
-
-OPENED = {
-    "plain": plain,
-    "packed": one_worker("packed"),
-    "padded": one_worker("padded"),
-    "packed_sequence": one_worker("packed_sequence"),
-}
-
-
 def drawn(trainer: SequenceTrainer) -> list[tuple[Any, int, bool]]:
     """Scores of a trainer, by entity and snapshot."""
     graph, scored = trainer.graph, trainer.task.scored
@@ -95,10 +64,10 @@ def drawn(trainer: SequenceTrainer) -> list[tuple[Any, int, bool]]:
     return list(zip(at, scored.label.tolist(), scored.test.tolist(), strict=True))
 
 
-def compared(task: SequenceWorkload, kind: str, system: str = "plain") -> dict[str, float]:
-    """Where a system and the witness disagree; "draw" where what is scored is no draw."""
+def compared(task: SequenceWorkload, kind: str) -> dict[str, float]:
+    """Where the oracle and the witness disagree; "draw" where what is scored is no draw."""
     data = data_of(kind)
-    trainer = OPENED[system](task, data)
+    trainer = PlainSequences(task, data, dtype=torch.float64)
     begin = {name: p.clone() for name, p in trainer.model.state_dict().items()}
     assert trainer.task.scored.label.numel() > 5
     try:
@@ -124,7 +93,7 @@ def compared(task: SequenceWorkload, kind: str, system: str = "plain") -> dict[s
     expected |= {f"loss {number}": witness.train() for number in range(2)}
     expected |= {f"trained {name}": p.detach() for name, p in witness.p.items()}
     expected["accuracy after"] = witness.accuracy()
-    return disagreements(own, expected, EXACT if system == "plain" else SINGLE)
+    return disagreements(own, expected, EXACT)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -141,24 +110,6 @@ def test_the_oracle_is_the_witness(model, presence) -> None:
 )  # fmt: skip
 def test_settings_are_those_of_the_witness(model, fields) -> None:
     assert not compared(task_of(model, **fields), "random")
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("system", ["packed", "padded", "packed_sequence"])
-def test_rows_of_sequences_are_the_witness(model, system) -> None:
-    assert not compared(task_of(model), "gaps", system)
-
-
-def placements(graph: Any, workers: int) -> list[Placement]:
-    """All kinds of placements."""
-    draw = torch.Generator().manual_seed(2)
-    chunk = torch.randint(0, 6, (graph.num_vertices,), generator=draw, dtype=torch.int32)
-    owner = torch.randint(0, workers, (6,), generator=draw)
-    return [
-        by_snapshots(graph, workers), by_snapshots(graph, workers, contiguous=True),
-        by_sequences(graph, workers), by_both(graph, workers),
-        by_chunks(graph, chunk, 6, owner, workers),
-    ]  # fmt: skip
 
 
 def rows_of_all(graph: Any, placement: Placement, temporal: str) -> list[Any]:
