@@ -5,11 +5,7 @@ from __future__ import annotations
 import torch
 
 from dgbench.datasets import EventStream, Origin
-from dgbench.systems.base.interactions import (
-    InteractionData,
-    InteractionWorkload,
-    interaction_data,
-)
+from dgbench.systems.base.interactions import InteractionData, InteractionWorkload, interaction_data
 
 
 def tiny_interactions(

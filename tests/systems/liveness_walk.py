@@ -42,22 +42,14 @@ EVENTS, BATCHES = 200, 10
 
 
 def workloads(presets: Sequence[Preset], source: str = "auto") -> dict[str, Any]:
-    """Workloads by preset and name: every graph with every model, once.
-
-    Args:
-        presets: whose sizes they have.
-        source: `auto`, or `twin`: those that have a synthetic twin, on it.
-    """
+    """Workloads by preset and name: every graph with every model, once; of `twin` those that have a
+    synthetic twin, on it."""
     found: dict[str, Any] = {}
-    seen: set[Any] = set()
     for preset in presets:
         for name, task in _of_preset(preset):
-            if source == "twin":
-                if task.dataset not in twin_names():
-                    continue
+            if source == "twin" and task.dataset in twin_names():
                 task = msgspec.structs.replace(task, source="twin")
-            if task not in seen:
-                seen.add(task)
+            if (source != "twin" or task.source == "twin") and task not in found.values():
                 found[f"{preset}/{name}/{task.dataset}/{task.model}"] = task
     return found
 
@@ -96,7 +88,11 @@ def alive(task: Any) -> list[ResultCheck]:
         trainer, frames = _plain(task), nullcontext()
         last = trainer.num_frames - 1
         steps = [step % (last + 1) for step in range(STEPS)]
-        rows = _reached(trainer, task, last)
+        rows = None
+        if not isinstance(task, SequenceWorkload):
+            timeline = isinstance(task, TimelineWorkload)
+            at = trainer.task.steps - 1 if timeline else trainer.task.times(last)[-1]
+            rows = liveness.reached(trainer.data, at)
     if isinstance(task, SequenceWorkload) and bool(trainer.task.scored.test.all()):
         raise UnsupportedError("nothing is scored in it, so that nobody trains it")
     first = trainer.state()
@@ -119,14 +115,6 @@ def _plain(task: Any) -> Any:
     if isinstance(task, SequenceWorkload):
         return PlainSequences(task, load_sequences(task))
     return get_system("reference").open(task)
-
-
-def _reached(trainer: Any, task: Any, frame: int) -> torch.Tensor | None:
-    if isinstance(task, SequenceWorkload):
-        return None
-    timeline = isinstance(task, TimelineWorkload)
-    last = trainer.task.steps - 1 if timeline else trainer.task.times(frame)[-1]
-    return liveness.reached(trainer.data, last)
 
 
 def _alive_interactions(task: InteractionWorkload) -> list[ResultCheck]:

@@ -44,13 +44,9 @@ class Pretended(Tensor):
     @staticmethod
     def __new__(cls, inner: Tensor) -> Pretended:
         return Tensor._make_wrapper_subclass(
-            cls,
-            inner.size(),
-            strides=inner.stride(),
-            storage_offset=inner.storage_offset(),
-            dtype=inner.dtype,
-            device="meta",
-        )
+            cls, inner.size(), strides=inner.stride(), storage_offset=inner.storage_offset(),
+            dtype=inner.dtype, device="meta",
+        )  # fmt: skip
 
     def __init__(self, inner: Tensor) -> None:
         assert type(inner) is Tensor
@@ -99,10 +95,9 @@ class Pretended(Tensor):
         for x in given:
             # A number of no dimension may come from the host: it travels with the launch.
             if isinstance(x, Tensor) and not isinstance(x, Pretended) and x.dim():
-                if func is torch.ops.aten.copy_.default:
-                    CURRENT.noted["copied"] += 1
-                    continue
-                raise MixedDevices(f"{func} on '{DEVICE}' was given a tensor of '{x.device}'")
+                if func is not torch.ops.aten.copy_.default:
+                    raise MixedDevices(f"{func} on '{DEVICE}' was given a tensor of '{x.device}'")
+                CURRENT.noted["copied"] += 1
         if there is not None and torch.device(there).type == "cpu":
             raise MixedDevices(f"{func} would make a tensor of the CPU from one of '{DEVICE}'")
         inner = func(*tree_map(_inside, args), **tree_map(_inside, kwargs))
@@ -183,21 +178,19 @@ class Pretence(TorchFunctionMode):
         for i, argument in enumerate(rest):
             if isinstance(argument, (str, torch.device, Tensor)):
                 where = argument.device if isinstance(argument, Tensor) else argument
-                like = [argument.dtype] if isinstance(argument, Tensor) else []
-                rest[i : i + 1] = like
+                rest[i : i + 1] = [argument.dtype] if isinstance(argument, Tensor) else []
                 break
         if rest and rest[0] is None:
             rest = rest[1:]
         behind = kwargs.pop("non_blocking", False)
-        if where is not None and torch.device(where).type == "meta":
+        kind = "" if where is None else torch.device(where).type
+        if kind == "meta":
             return Tensor.to(x, where, *rest, **kwargs)
         found = x
-        if where is not None:
-            wanted = torch.device(where).type == "cuda"
-            if wanted and not isinstance(x, Pretended):
-                found = self._there(x, behind=behind)
-            elif not wanted and isinstance(x, Pretended):
-                found = x.cpu()
+        if kind == "cuda":
+            found = self._there(x, behind=behind)
+        elif kind and isinstance(x, Pretended):
+            found = x.cpu()
         return Tensor.to(found, *rest, **kwargs) if rest or kwargs else found
 
     def _there(self, x: Tensor, *, behind: bool = False) -> Tensor:
@@ -316,26 +309,20 @@ def pretended_cuda(patch: Any) -> Iterator[Pretence]:
         yield CURRENT
 
 
+_OPS = torch.ops.aten
 _SIZED = {
-    torch.ops.aten.nonzero.default,
-    torch.ops.aten.masked_select.default,
-    torch.ops.aten.bincount.default,
-    torch.ops.aten._unique2.default,
-    torch.ops.aten.unique_consecutive.default,
-    torch.ops.aten.unique_dim.default,
-    torch.ops.aten.repeat_interleave.Tensor,
-}
+    _OPS.nonzero.default, _OPS.masked_select.default, _OPS.bincount.default, _OPS._unique2.default,
+    _OPS.unique_consecutive.default, _OPS.unique_dim.default, _OPS.repeat_interleave.Tensor,
+}  # fmt: skip
 """Operations whose result is as long as the device finds it."""
+_INDEXED = {_OPS.index.Tensor, _OPS.index_put.default, _OPS.index_put_.default}
 
 
 def _has_unknown_size(func: Any, args: tuple) -> bool:
     """Return True if the host waits for the device to know how long a result is."""
-    if func in _SIZED:
-        return True
-    if func not in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default,
-                    torch.ops.aten.index_put_.default):  # fmt: skip
-        return False
-    return any(isinstance(x, Tensor) and x.dtype == torch.bool for x in args[1])
+    if func in _INDEXED:
+        return any(isinstance(x, Tensor) and x.dtype == torch.bool for x in args[1])
+    return func in _SIZED
 
 
 def _check_index(index: Any) -> None:

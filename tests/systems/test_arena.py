@@ -8,16 +8,30 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from dgbench.harness.terminal.arena import arena_races, race_table
-from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, QualitySource, races
+from dgbench.harness.plan import Plan
+from dgbench.harness.store.row import Row
+from dgbench.harness.terminal.arena import arena_races, race_table, tuned_hint
+from dgbench.lab.arena import (
+    BASE,
+    DIVISION,
+    TUNED,
+    ArenaCase,
+    ArenaTask,
+    Entrant,
+    QualitySource,
+    races,
+)
 from dgbench.lab.arena_quality import trained_quality
 from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.arena import PAPER
+from dgbench.systems.arena import PAPER, tuned
 from dgbench.systems.arena import training as training_module
+from dgbench.systems.arena.tuned import SearchBudget, Setting, free_switches, search, thread_counts
 from dgbench.systems.base import stream
-from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.kept import begin_kept, kept_in_process
+from dgbench.systems.base.registry import get_paper, get_system
 from dgbench.systems.gnnflow.experiments import fig8
 from dgbench.systems.gnnflow.experiments.quality import whole_task
 from dgbench.systems.gnnflow.experiments.settings import EPOCHS
@@ -52,14 +66,12 @@ def row(number: int, seconds: dict[str, float], **fields: Any) -> Any:
         found.observe("operation_time", taken, samples=[taken] * 3, setting=name)
         found.observe("throughput", 100 / taken, setting=name, of="items")
     params = {"task": TASK.label, "definition": TASK.digest, "case": "one"}
-    plain: dict[str, Any] = {
+    plain = {
         "id": f"r{number}", "paper": "arena", "experiment": "toy", "params": params,
-        "group": "toy/one", "round": number, "device": "cpu", "preset": "smoke", "status": "ok",
-        "reason": "", "time": None, "instrumented": False, "replaced": False, "looks": 0,
-        "deviation": {},
-        "notes": [], "checks": [], "data": {}, "observations": found.observations,
+        "group": "toy/one", "round": number, "preset": "smoke",
+        "observed": list(found.observations),
     }  # fmt: skip
-    return SimpleNamespace(**{**plain, **fields})
+    return Row(**{**plain, **fields})
 
 
 def rounds(*seconds: dict[str, float]) -> list[Any]:
@@ -83,15 +95,6 @@ def test_a_case_on_another_dataset_is_a_race_of_its_own() -> None:
     assert task.on_dataset(moved, "other")["case"] == "other/x"
     other = {**moved, "dataset": "other"}  # not what the definition says
     assert [one.case.name for one in races(task, [row(1, times, params=other)])] == []
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"what": "another toy"}, {"unit": "dolls"}, {"cases": ()}, {"quality": "some"}, {"version": 2},
-     {"settings": {"frame": 8}}, {"time": "step_time"}],
-)  # fmt: skip
-def test_what_defines_a_task_changes_its_digest(changed: dict[str, Any]) -> None:
-    assert replace(TASK, **changed).digest != TASK.digest
 
 
 def test_streams_are_raced_as_their_whole_trainings_are_set(monkeypatch) -> None:
@@ -121,21 +124,11 @@ def test_ratios_are_to_the_fastest_round_by_round() -> None:
     first, second, third = race.timed
     assert first.ratio is None
     assert first.rate == pytest.approx((100 + 100 / 1.2) / 2)  # of 100, 58.8, 166.7 and 83.3
-    assert second.ratio is not None
     assert second.ratio.value == pytest.approx(2.0)
-    assert third.ratio is not None
     mean = math.exp(sum(math.log(2 * (1 + 0.01 * k)) for k in range(4)) / 4)
     assert third.ratio.value == pytest.approx(mean)
     assert second.behind
     assert race.leaders == (first,)
-
-
-def test_a_difference_inside_the_noise_floor_is_none() -> None:
-    made = rounds(*({"a": d, "b": 1.05 * d} for d in (1.0, 1.1, 0.9)))
-    (race,) = races(TASK, made)
-    assert [one.name for one in race.leaders] == ["a"]
-    (race,) = races(TASK, made, floor=0.06)
-    assert {one.name for one in race.leaders} == {"a", "b"}
 
 
 def test_races_of_a_run_have_the_floor_of_its_controls() -> None:
@@ -144,16 +137,15 @@ def test_races_of_a_run_have_the_floor_of_its_controls() -> None:
     for number, ratio in enumerate((1.2, 1 / 1.2, 1.2, 1 / 1.2, 1.2)):
         noise = Measurement()
         noise.observe("control_ratio", ratio)
-        made.append(row(20 + number, {}, observations=noise.observations, params={}))
+        made.append(row(20 + number, {}, observed=list(noise.observations), params={}))
     toy = SimpleNamespace(
         name="toy", arena_task=TASK, main_race=None,
         races=lambda rows, floor, **_: races(TASK, rows, floor=floor),
     )  # fmt: skip
     paper = SimpleNamespace(name="arena", experiments=(toy,))
-    (race,) = arena_races([paper], made)
-    assert {one.name for one in race.leaders} == {"a", "b"}
-    (race,) = arena_races([paper], made[:3])
-    assert [one.name for one in race.leaders] == ["a"]
+    for rows, leaders in ((made, {"a", "b"}), (made[:3], {"a"})):
+        (race,) = arena_races([paper], rows)
+        assert {one.name for one in race.leaders} == leaders
 
 
 def parts(race: Any) -> tuple[str, str, list[str]] | None:
@@ -172,12 +164,9 @@ def test_additions_of_dgbench_do_not_rank_unless_asked_for() -> None:
     (race,) = races(task, made)
     assert [one.name for one in race.timed] == ["c", "b"]
     assert [one.name for one in race.entries] == ["c", "b", "a"]
-    assert race.lead is not None
     assert race.lead.value == pytest.approx(3.0)
     assert parts(race) == ("b", "c", ["first"])
     (ours,) = race.additions
-    assert ours.gain is not None
-    assert ours.ratio is not None
     assert (ours.gain.value, ours.ratio.value) == (pytest.approx(2.0), pytest.approx(0.5))
     assert "+ dgbench)" in race_table([race])
     (race,) = races(task, made, with_ours=True)
@@ -229,34 +218,24 @@ def _timed(asked: list[Any], *given: Any) -> Measurement:
     return found
 
 
-def test_a_system_does_not_race_against_its_own_forms() -> None:
-    entrants = TASK.entrants | {"b": Entrant("B", form_of="a")}
-    apart = rounds(*({"a": d, "b": 1.01 * d, "c": 3 * d} for d in (1.0, 1.1, 0.9)))
-    (race,) = races(replace(TASK, entrants=entrants), apart)
-    assert race.rival is not None
-    assert race.rival.name == "c"
-    assert race.lead is not None
-    assert race.lead.value == pytest.approx(3.0)
-    assert race.decided
-    (plain,) = races(TASK, apart)
-    assert plain.rival is not None
-    assert plain.rival.name == "b"
-    alone = rounds(*({"a": d, "b": 2 * d} for d in (1.0, 1.1, 0.9)))
-    (race,) = races(replace(TASK, entrants=entrants), alone)  # nobody else was there
-    assert race.rival is not None
-    assert race.rival.name == "b"
-    close = rounds(
-        {"c": 1.0, "a": 1.1, "b": 1.0},
-        {"c": 1.1, "a": 1.0, "b": 1.1},
-        {"c": 1.0, "a": 1.0, "b": 1.0},
-    )
-    (race,) = races(replace(TASK, entrants=entrants), close)
-    assert not race.decided
-    wide = rounds(*({"a": 1.0, "b": 2.0, "c": c} for c in (1.0, 9.0, 1.2)))
-    (race,) = races(TASK, wide)  # "b" is the next and behind, "c" is not told from the first
-    assert race.rival is not None
-    assert any(one.behind for one in race.timed)
-    assert not race.decided
+FORMS = replace(TASK, entrants=TASK.entrants | {"b": Entrant("B", form_of="a")})
+DRIFT = (1.0, 1.1, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("task", "seconds", "rival", "decided"),
+    [(FORMS, [{"a": d, "b": 1.01 * d, "c": 3 * d} for d in DRIFT], "c", True),
+     (TASK, [{"a": d, "b": 1.01 * d, "c": 3 * d} for d in DRIFT], "b", True),
+     (FORMS, [{"a": d, "b": 2 * d} for d in DRIFT], "b", True),  # nobody else was there
+     (FORMS, [{"c": 1.0, "a": 1.1, "b": 1.0}, {"c": 1.1, "a": 1.0, "b": 1.1},
+              {"c": 1.0, "a": 1.0, "b": 1.0}], None, False),
+     # "b" is the next and behind, "c" is not told from the first.
+     (TASK, [{"a": 1.0, "b": 2.0, "c": c} for c in (1.0, 9.0, 1.2)], None, False)],
+)  # fmt: skip
+def test_a_system_does_not_race_against_its_own_forms(task, seconds, rival, decided) -> None:
+    (race,) = races(task, rounds(*seconds))
+    assert race.decided is decided
+    assert rival is None or race.rival.name == rival
 
 
 def test_a_chain_ends_where_a_factor_is_missing() -> None:
@@ -281,11 +260,9 @@ def training(seed: int | None, scores: list[float], method: str = "", **fields: 
         found.observe("mrr", scores[-1])
     params = {"dataset": "graph", "part": "untrained" if method else "trained"}
     params |= {} if method else {"model": "net", "seed": seed}
-    made = row(100 + (seed or 0), {}, paper="other", experiment="quality", preset="quality",
-               params=params, observations=found.observations, run="kept1")  # fmt: skip
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+    plain = {"params": params, "preset": "quality"} | fields
+    return row(100 + (seed or 0), {}, paper="other", experiment="quality", run="kept1",
+               observed=list(found.observations), **plain)  # fmt: skip
 
 
 def quality_race() -> Any:
@@ -300,17 +277,9 @@ def quality_race() -> Any:
 def test_quality_comes_from_whole_trainings_on_the_same_dataset_and_model() -> None:
     race = quality_race()
     rows = [training(seed, [0.1, 0.2, 0.3 + 0.001 * seed, 0.25]) for seed in range(1, 6)]
-    rows.append(training(None, [0.2], method="edgebank"))
-    judged = trained_quality(race, rows)
-    assert judged is not None
-    assert judged.quality is not None
-    assert judged.run == "kept1"
-    assert judged.epochs == 3
-    assert not judged.below
-    better = [*rows[:-1], training(None, [0.9], method="edgebank")]
-    judged = trained_quality(race, better)
-    assert judged is not None
-    assert judged.below
+    for untrained, below in ((0.2, False), (0.9, True)):
+        judged = trained_quality(race, [*rows, training(None, [untrained], method="edgebank")])
+        assert (judged.run, judged.epochs, judged.below) == ("kept1", 3, below)
 
 
 @pytest.mark.parametrize(
@@ -322,6 +291,170 @@ def test_quality_comes_from_whole_trainings_on_the_same_dataset_and_model() -> N
 )  # fmt: skip
 def test_without_enough_trainings_a_race_says_why(rows: list[Any], why: str) -> None:
     judged = trained_quality(quality_race(), rows)
-    assert judged is not None
     assert judged.quality is None
     assert why in judged.reason
+
+
+# --- the tuned division ---------------------------------------------------------------------------
+
+BUDGET = SearchBudget(trials=6, seconds=100.0, trial_s=0.01)
+SNAPSHOTS = next(one for one in PAPER.experiments if one.name == "snapshot-training")
+PUBLISHED, OURS = "pipad, as published", {"fused_gates", "compiled_step", "cache_rule", "resident"}
+
+
+def seconds_by(gains: dict[Any, float], seen: list[Setting]) -> Any:
+    """Seconds of a setting: a product of gains by number of threads and by switches that are on."""
+
+    def seconds(setting: Setting) -> float:
+        seen.append(setting)
+        on = [name for name, is_on in setting.switches.items() if is_on]
+        return math.prod(gains.get(name, 1.0) for name in (setting.threads, *on))
+
+    return seconds
+
+
+def test_a_search_keeps_each_change_that_is_faster() -> None:
+    start = Setting(4, {"good": False, "bad": True, "same": False, "slight": False})
+    gains = {4: 2.0, 2: 1.0, 1: 3.0, "good": 0.5, "bad": 1.5, "slight": 0.99}
+    seen: list[Setting] = []
+    budget = replace(BUDGET, trials=99)
+    result = search(start, list(start.switches), seconds_by(gains, seen), budget)
+    assert result.setting.threads == 2
+    assert result.setting.switches == {"good": True, "bad": False, "same": False, "slight": False}
+    assert result.trials == len(seen) == 2 + 2 + 4  # the first setting twice
+    assert [thread_counts(count) for count in (6, 1)] == [[6, 4, 2, 1], [1]]
+
+
+@pytest.mark.parametrize(
+    ("budget", "trials"),
+    [(BUDGET, 6), (replace(BUDGET, trials=3), 3), (replace(BUDGET, seconds=7.0), 4)],
+)
+def test_a_search_ends_with_its_budget(budget: SearchBudget, trials: int) -> None:
+    """Each trial takes two seconds; none begins after the last second."""
+    start = Setting(2, dict.fromkeys("abcdefgh", False))
+    seen: list[Setting] = []
+    result = search(start, list("abcdefgh"), seconds_by({}, seen), budget, lambda: 2.0 * len(seen))
+    assert result.trials == len(seen) == trials
+
+
+def test_additions_of_dgbench_are_searched_for_nobody_else() -> None:
+    """Of PiPAD as published what its form sets stays, too; without techniques nothing is tried."""
+    system = get_system("pipad")
+    entrants = SNAPSHOTS.arena_task.entrants
+    published = free_switches(system, entrants[PUBLISHED], system.forms[PUBLISHED])
+    assert {"reuse", "pipeline", "tuner"} <= set(published)
+    assert not set(published) & (OURS | {"arena", "slice_coalescing"})
+    with_ours = free_switches(system, entrants["pipad"], {})
+    assert set(with_ours) >= OURS | set(published)
+    bare = "pipad, all off"
+    assert free_switches(system, entrants[bare], system.forms[bare]) == []
+    stale = [one.name for one in get_system("dgc").techniques if not one.exact]
+    assert stale
+    assert not set(stale) & set(free_switches(get_system("dgc"), Entrant("DGC"), {}))
+
+
+def cell_of(system: str, *divisions: Any) -> Any:
+    cells = SNAPSHOTS.in_divisions(*divisions).cells("smoke", "cpu")
+    (cell,) = (one for one in cells if one.params["system"] == system)
+    return cell
+
+
+def settings_of(measurement: Measurement) -> list[Any]:
+    return [one for one in measurement.observations if one.metric == "tuned_setting"]
+
+
+def test_a_tuned_row_is_checked_like_the_base_and_says_what_was_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = RunContext("cpu", "smoke", 2, budget_s=0.02)
+    base = SNAPSHOTS.run(cell_of(PUBLISHED, BASE), context)
+    begin_kept({})
+    opened: list[tuple[Any, dict[str, bool], int]] = []
+
+    def spied(system: Any, workload: Any, context: Any, switches: Any) -> Any:
+        opened.append((workload, dict(switches), torch.get_num_threads()))
+        return open_trainer(system, workload, context, switches)
+
+    open_trainer = tuned.open_trainer
+    monkeypatch.setattr(tuned, "open_trainer", spied)
+    budget = SearchBudget(trials=5, seconds=600.0, trial_s=0.01)
+    monkeypatch.setattr(tuned, "BUDGETS", {None: budget})  # a busy machine is slow
+    cell = cell_of(PUBLISHED, TUNED)
+    before = torch.get_num_threads()
+    found = SNAPSHOTS.run(cell, context)
+    assert torch.get_num_threads() == before
+    chosen = settings_of(found)
+    values = {one.dims["of"]: one.value for one in chosen}
+    assert values["trials"] == len(opened) == budget.trials
+    assert values["threads"] in (1, 2)
+    assert {count for *_, count in opened} == {1, 2}
+    assert all(check.passed for check in found.checks)
+    assert [one.of for one in found.checks] == [one.of for one in base.checks]  # of drawn frames
+    # No batch is searched, which would be another training, and nothing of ours is tried.
+    task = SNAPSHOTS.workload(SNAPSHOTS.arena_task.case_of(cell.params), "smoke")
+    assert {workload for workload, *_ in opened} == {task}
+    assert any(SNAPSHOTS.arena_task.batch in words for words in found.notes)
+    assert not any(on for _, switches, _ in opened for name, on in switches.items() if name in OURS)
+    # A later process of the run takes over what the first one chose.
+    made, _ = kept_in_process()
+    begin_kept(made, sealed=True)
+    opened.clear()
+    again = SNAPSHOTS.run(cell, replace(context, round=2))
+    assert not opened
+    assert settings_of(again) == chosen
+
+
+def test_the_base_division_has_the_same_cells_whatever_runs_beside_it() -> None:
+    for one in PAPER.experiments:
+        base = one.cells("quick", "cpu")
+        assert one.in_divisions(BASE).cells("quick", "cpu") == base
+        both = one.in_divisions(BASE, TUNED).cells("quick", "cpu")
+        assert both[: len(base)] == base
+        assert not any(DIVISION in cell.params for cell in base)
+        apart = both[len(base) :]
+        assert apart == one.in_divisions(TUNED).cells("quick", "cpu")
+        assert {cell.params[DIVISION] for cell in apart} == {TUNED}
+        assert not {cell.group for cell in apart} & {cell.group for cell in base}
+        assert not any(one.controls(cell) for cell in apart)
+    plan = Plan.build([get_paper("arena")], ["snapshot-training"], "quick", "cpu")
+    assert not any(DIVISION in planned.cell.params for planned in plan.cells)
+
+
+def rows_of(seconds: dict[str, float], division: str = "") -> list[Any]:
+    """Three processes of each of some systems."""
+    made = []
+    for name, taken in seconds.items():
+        for number in (1, 2, 3):
+            observed = Measurement()
+            observed.observe("step_time", taken, samples=[taken] * 3)
+            observed.observe("throughput", 100 / taken, of="vertex_steps")
+            if division:
+                for of, value in (("threads", 2), ("trials", 5), ("reuse", 0)):
+                    observed.observe("tuned_setting", value, of=of)
+            case = SNAPSHOTS.arena_task.cases[0].name
+            params = {**SNAPSHOTS.params(case), "system": name}
+            params |= {DIVISION: division} if division else {}
+            made.append(Row(
+                id=f"{name}{division}{number}", paper="arena", experiment="snapshot-training",
+                params=params, group=f"g{division}", round=number, run="r",
+                observed=list(observed.observations),
+            ))  # fmt: skip
+    return made
+
+
+def test_tuned_rows_change_nothing_of_the_base_race() -> None:
+    base = rows_of({"reference": 2.0, PUBLISHED: 1.0})
+    beside = rows_of({"reference": 0.1, PUBLISHED: 0.2, "pygt": 0.01}, TUNED)
+    assert SNAPSHOTS.races([*base, *beside]) == SNAPSHOTS.races(base)
+    (race,) = SNAPSHOTS.races([*beside, *base])
+    assert [one.name for one in race.timed] == [PUBLISHED, "reference"]
+    assert [one.tuned for one in race.timed] == [None, None]
+    (other,) = SNAPSHOTS.races([*base, *beside], division=TUNED)
+    assert [one.name for one in other.timed] == ["pygt", "reference", PUBLISHED]
+    chosen = other.timed[0].tuned
+    assert chosen is not None
+    assert (chosen.threads, chosen.trials, dict(chosen.switches)) == (2, 5, {"reuse": False})
+    assert race_table([race]) == race_table(SNAPSHOTS.races(base))
+    assert "3 times" in tuned_hint([other])
+    assert tuned_hint([]) == ""
+    assert not races(SNAPSHOTS.arena_task, base, division=TUNED)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
+from interactions_tiny import tiny_data, tiny_task
 from pretended_cuda import pretended_cuda
 from tiny_data import serve, tiny_sequence, tiny_workload
 
 from dgbench.lab.table import number
 from dgbench.runtime.readback import Readback
 from dgbench.systems.base import RunContext, get_system, race
-from dgbench.systems.pipad import PipadSystem
 
 STEPS = 5
+pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 
 
-@pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 @pytest.mark.parametrize(
     ("model", "loss_on"), [("tgcn_model", "last"), ("evolvegcn", "every"), ("mpnn_lstm", "last")]
 )
@@ -42,33 +40,10 @@ def test_a_steady_step_does_not_wait_for_the_device(monkeypatch, model, loss_on)
     assert found == pytest.approx(wanted, rel=1e-5)
 
 
-def test_an_epoch_waits_for_its_losses_only_at_its_end(monkeypatch):
-    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=9))
-    order: list[str] = []
-
-    class Noted(Readback):
-        def wait(self) -> None:
-            order.append("wait")
-            super().wait()
-
-    trainer = PipadSystem().open(tiny_workload())
-    enqueue = trainer.enqueue
-
-    def noted(frame: int) -> Readback:
-        order.append("step")
-        return Noted(enqueue(frame).value())
-
-    monkeypatch.setattr(trainer, "enqueue", noted)
-    trainer.train_epoch()
-    assert order == ["step"] * trainer.num_frames + ["wait"] * trainer.num_frames
-    trainer.close()
-
-
 def test_a_timed_loop_is_one_step_ahead(monkeypatch):
     """It waits for a step only when the next one was given to the device."""
     serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=9))
-    begun: list[Any] = []
-    waited: list[int] = []
+    begun, waited, ahead, timed = [], [], [], []
 
     class Noted(Readback):
         def __init__(self, number: float) -> None:
@@ -82,8 +57,6 @@ def test_a_timed_loop_is_one_step_ahead(monkeypatch):
                 ahead.append(len(begun) - 1 - self.number)
             super().wait()
 
-    ahead: list[int] = []
-    timed: list[Any] = []
     trainer = type(get_system("reference").open(tiny_workload()))
     enqueue = trainer.enqueue
 
@@ -102,3 +75,60 @@ def test_a_timed_loop_is_one_step_ahead(monkeypatch):
     assert ahead[:-1] == [1] * (len(begun) - 1)
     assert waited == list(range(len(begun)))
     assert number(measured, "loss") == begun[0].value()
+
+
+WAITS = ("waits", "to_host", "blocking", "sized", "event_waits")
+CASES = [
+    ("dygnn", {"padding": True, "propagation": True}, "link", True),
+    ("dygnn", {"padding": False, "propagation": False}, "classify", False),
+    ("dygnn", {"padding": True, "propagation": False}, "classify", True),
+    ("jodie", {"padding": True}, "classify", True), ("jodie", {"padding": False}, "link", False),
+]  # fmt: skip
+
+
+def waited(seen) -> dict[str, int]:
+    return {name: seen.noted[name] for name in WAITS if seen.noted[name]}
+
+
+@pytest.mark.parametrize(("name", "switches", "kind", "strict"), CASES, ids=str)
+def test_no_t_batch_waits_for_the_device(monkeypatch, name, switches, kind, strict):
+    task = tiny_task(task=kind, strict_time=strict)
+    data = tiny_data(task, events=40, nodes=20)
+    wanted = trained(name, task, data, switches)
+    with pretended_cuda(monkeypatch) as seen:
+        trainer = get_system(name).open(task, data=data, switches=switches, device="cuda")
+        found = []
+        for _ in range(2):
+            trainer.reset_state()
+            for group in trainer.groups(0, data.train_end):
+                seen.noted.clear()
+                loss = trainer.group_loss(group)
+                assert waited(seen) == {}
+                assert seen.noted["to_device"] <= 1 + len(group) * strict  # held events, at most
+                found.append(float(loss))
+        first, last = data.train_end, len(data.events)
+        found.append(trainer.evaluate_range(first, last).loss)
+    assert found == pytest.approx(wanted, rel=2e-4)
+
+
+def trained(name, task, data, switches) -> list[float]:
+    trainer = get_system(name).open(task, data=data, switches=switches)
+    found = []
+    for _ in range(2):
+        trainer.reset_state()
+        found += [trainer.train_group(group) for group in trainer.groups(0, data.train_end)]
+    return [*found, trainer.evaluate_range(data.train_end, len(data.events)).loss]
+
+
+def test_a_step_that_is_enqueued_is_read_later(monkeypatch):
+    task = tiny_task()
+    data = tiny_data(task, events=40, nodes=20)
+    plain = get_system("dygnn").open(task, data=data)
+    wanted = [plain.step(k) for k in range(plain.num_frames)]
+    with pretended_cuda(monkeypatch) as seen:
+        trainer = get_system("dygnn").open(task, data=data, device="cuda")
+        first = trainer.enqueue(0)
+        seen.noted.clear()
+        losses = [first, *(trainer.enqueue(k) for k in range(1, trainer.num_frames))]
+        assert waited(seen) == {}
+        assert [loss.value() for loss in losses] == pytest.approx(wanted, rel=2e-4)

@@ -74,21 +74,17 @@ def test_contents_are_their_rows_after_any_sequence(steps, policy, capacity, loc
 def test_each_miss_is_asked_for_once_and_a_source_that_fails_changes_nothing() -> None:
     source = Elsewhere(table())
     cache = FeatureCache(source, 4, admission=1.0)
-    cache.fetch(torch.tensor([5, 6, 5, 5]))
-    cache.fetch(torch.tensor([6, 7, 5]))
+    for ids in ([5, 6, 5, 5], [6, 7, 5]):
+        cache.fetch(torch.tensor(ids))
     assert source.asked == [[5, 6], [7]]
     assert (cache.counts.unique, cache.counts.unique_hits) == (5, 2)
     assert cache.meter.counters["cache_bytes_missed"] == 3 * 5 * 4
-
-    class Broken(Elsewhere):
-        def gather(self, ids, out=None):
-            raise OSError("gone")
-
-    cache = FeatureCache(Broken(table()), 4, admission=1.0)
-    with pytest.raises(OSError, match="gone"):
+    broken = Elsewhere(table())
+    broken.gather = None
+    cache = FeatureCache(broken, 4, admission=1.0)
+    with pytest.raises(TypeError):
         cache.fetch(torch.tensor([5, 6]))
-    assert cache.requests == 0
-    assert cache.contents().numel() == 0
+    assert cache.requests == cache.contents().numel() == 0
     cache.rows = FeatureTable(table())
     assert torch.equal(cache.fetch(torch.tensor([6, 5])), table()[[6, 5]])
     assert cache.contents().tolist() == [6, 5]
@@ -135,16 +131,13 @@ def test_bad_input_is_named(tmp_path) -> None:
         ("slots", lambda: FeatureCache(FeatureTable(table(40, 6)), 8).restore(wide.snapshot())),
         ("places", lambda: cache.fill(torch.tensor([1, 2, 1]))),
         ("x < 40", lambda: cache.fill(torch.tensor([40]))),
-        ("x < 4", lambda: visits.add(torch.tensor([4]))),
-        ("capacity", lambda: visits.top(-1)),
-        *(("admission", lambda x=x: FeatureCache(FeatureTable(table()), 3, admission=x))
-          for x in (0.0, 1.5, -1.0)),
+        ("x < 4", lambda: visits.add(torch.tensor([4]))), ("capacity", lambda: visits.top(-1)),
+        ("admission", lambda: FeatureCache(FeatureTable(table()), 3, admission=0.0)),
     ):  # fmt: skip
         with pytest.raises(InvalidInputError, match=name):
             call()
     with pytest.raises(UnknownKeyError, match="mru"):
         FeatureCache(FeatureTable(table()), 3, policy="mru")
-    assert cache.contents().numel() == 0
 
 
 def test_static_choices() -> None:

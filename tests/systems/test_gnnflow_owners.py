@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from dgbench.datasets.events import EventStream
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.stream import stream_data
-from dgbench.systems.gnnflow.cluster import (
-    PER_MACHINE,
-    ClusterMachine,
-    Iteration,
-    g4dn,
-    project,
-)
+from dgbench.systems.gnnflow.cluster import PER_MACHINE, ClusterMachine, Iteration, g4dn, project
 from dgbench.systems.gnnflow.experiments import fig15
 from dgbench.systems.gnnflow.experiments.partition_checks import (
     asked_by_loop,
@@ -35,12 +29,7 @@ from dgbench.systems.gnnflow.owners import (
 )
 from dgbench.systems.gnnflow.partitioners import PARTITIONERS, partition
 from dgbench.systems.gnnflow.serving import root_ranks
-from dgbench.systems.gnnflow.vertex_cut import (
-    CUTS,
-    asked_edge_cut,
-    asked_vertex_cut,
-    edge_machines,
-)
+from dgbench.systems.gnnflow.vertex_cut import CUTS, asked_edge_cut, asked_vertex_cut, edge_machines
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 4), max_size=40))
@@ -73,12 +62,6 @@ def test_servers_are_ranks_of_the_owner_and_own_vertices_stay(machines, per, sch
         assert torch.equal(alone, found[mine])
 
 
-def test_figure_6_a_rank_asks_the_one_with_its_own_local_number() -> None:
-    layout, owners, ids = MachineLayout(2, 2), IdentityHash(2), torch.arange(4)
-    asked = [layout.servers(rank, owners.of(ids), ids).tolist() for rank in range(4)]
-    assert asked == [[0, 2, 0, 2], [1, 3, 1, 3], [0, 2, 0, 2], [1, 3, 1, 3]]
-
-
 def test_bad_input_is_named() -> None:
     one, ids = torch.zeros(1), torch.zeros(1, dtype=torch.int64)
     for error, name, call in (
@@ -95,9 +78,6 @@ def test_bad_input_is_named() -> None:
     ):  # fmt: skip
         with pytest.raises(error, match=name):
             call()
-
-
-# --- partitions -----------------------------------------------------------------------------------
 
 
 def test_hash_balance_is_lost_by_ids_in_strides_and_kept_by_a_mixing_hash() -> None:
@@ -135,8 +115,6 @@ def test_partitioners_assign_everyone(by: str) -> None:
     assert int(alone.of(torch.arange(100)).max()) == 0
 
 
-# --- requests, against a count of every event -----------------------------------------------------
-
 edges = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=25)
 
 
@@ -163,8 +141,7 @@ def test_roots_are_dealt_side_by_side_and_rows_counted_as_a_trainer_asks() -> No
     assert root_ranks(5, 2, sides=2).tolist() == [0, 0, 0, 1, 1] * 2
     assert root_ranks(1, 3).tolist() == [0, 0, 0]
     assert variation_of([[1.0, 2.0], [3.0, 2.0]]) == pytest.approx(0.25)
-    assert variation_of([[], []]) == variation(torch.zeros(0)) == 0.0
-    assert variation(torch.tensor([1, 3])) == pytest.approx(0.5)
+    assert (variation_of([[], []]), variation(torch.tensor([1, 3]))) == (0.0, pytest.approx(0.5))
     draw = torch.Generator().manual_seed(2)
     src = torch.randint(0, 60, (4000,), generator=draw)
     dst = (src * 7 + torch.randint(0, 5, (4000,), generator=draw)) % 60
@@ -178,8 +155,6 @@ def test_roots_are_dealt_side_by_side_and_rows_counted_as_a_trainer_asks() -> No
     assert counts.ends <= 60
 
 
-# --- projections ----------------------------------------------------------------------------------
-
 ONE = Iteration(
     compute_s=4.0, sample_s=1.2, on_gpu=True, fetched=24e6, read=0.0, written=5e6, gradient=1e6
 )
@@ -187,11 +162,10 @@ ONE = Iteration(
 
 def test_a_step_is_its_parts_and_exchanges_grow_with_machines() -> None:
     steps = {ranks: project(ONE, ranks, speed=40.0) for ranks in (1, 8, 16, 32)}
-    alone = steps[1]
+    alone, exchanges = steps[1], [step.exchange_s for step in steps.values()]
     assert (alone.exchange_s, alone.compute_s) == (0, pytest.approx(0.1))
     assert alone.sample_s == pytest.approx(0.03)
     assert alone.seconds == pytest.approx(0.13 + alone.fetch_s)
-    exchanges = [step.exchange_s for step in steps.values()]
     assert exchanges == sorted(exchanges)
     # Within a machine gradients alone travel, over ports of the GPUs; beyond it memories as well.
     assert steps[8].exchange_s < 1e-3

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 import torch
 from dgc_ranks import as_ranks
+from pretended_cuda import DEVICE, Pretended, pretended_cuda
+from pretended_gnnflow import pretend
+from torch import Tensor
 
 from dgbench.datasets.events import EventStream
-from dgbench.kernels_cuda.temporal_sample import sample_neighbours
 from dgbench.kernels_cuda.temporal_store import ADAPTIVE, TemporalStore
 from dgbench.runtime import machine_memory
 from dgbench.runtime.collectives import Communicator
@@ -31,7 +33,7 @@ from dgbench.systems.base.stream import (
     stream_data,
 )
 from dgbench.systems.gnnflow import ranked
-from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
+from dgbench.systems.gnnflow.experiments import round_race
 from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, MachineLayout
 from dgbench.systems.gnnflow.ranked import (
     GraphPlacement,
@@ -44,6 +46,7 @@ from dgbench.systems.gnnflow.remote_access import NO_CACHES, GraphRankSettings
 from dgbench.systems.gnnflow.rounds import Continuous, rounds_by_count
 from dgbench.systems.gnnflow.system import GnnflowSystem
 
+pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 MODELS = {
     "tgn": {"fanouts": (4,), "chunks": 2},
     "tgat": {"fanouts": (3, 2), "sampling": "uniform"},
@@ -104,12 +107,10 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_rank_is_the_system_without_ranks(model: str) -> None:
     run, losses = alone(model)
     # 120 events: batches of 42, 42 and 36; TGN's first batch is a random number of chunks shorter.
-    assert sum(losses) > 0
-    if model != "tgn":
-        for epoch, loss in enumerate(losses):
-            a, b, c = run.losses[3 * epoch : 3 * epoch + 3]
-            assert (42 * a + 42 * b + 36 * c) / 120 == pytest.approx(loss, rel=1e-12)
-    assert run.traffic.total() == 0
+    assert run.traffic.total() == 0 < sum(losses)
+    for epoch, loss in enumerate(losses if model != "tgn" else ()):
+        a, b, c = run.losses[3 * epoch : 3 * epoch + 3]
+        assert (42 * a + 42 * b + 36 * c) / 120 == pytest.approx(loss, rel=1e-12)
 
 
 @pytest.mark.usefixtures("threads")
@@ -144,20 +145,23 @@ def test_ranks_give_the_losses_of_one(model: str) -> None:
 def test_partition_graph_and_schedule_change_no_loss() -> None:
     """The one race of forked ranks."""
     task, (expected, _) = workload("tgat"), alone("tgat")
+    two, rows = MachineLayout(2), partial(GraphRankSettings, graph="rows")
     contenders = {
-        "hash": GraphPlacement(GraphRankSettings(MachineLayout(2))),
-        "cut": GraphPlacement(
-            GraphRankSettings(MachineLayout(2), graph="rows"),
-            AssignedOwners(torch.arange(N) // 11 % 2, 2),
-        ),
-        "whole": GraphPlacement(
-            GraphRankSettings(MachineLayout(1, 2), schedule="random", graph="rows")
-        ),
+        "hash": GraphPlacement(GraphRankSettings(two)),
+        "cut": GraphPlacement(rows(two), AssignedOwners(torch.arange(N) // 11 % 2, 2)),
+        "whole": GraphPlacement(rows(MachineLayout(1, 2), schedule="random")),
     }
     runs = race_ranked(task, contenders, data=data(task), first=FIRST, epochs=2, clocks=True)
     for run in runs.values():
         assert run.losses == pytest.approx(expected.losses, rel=1e-5)
         assert {"sample", "fetch", "compute", "communicate"} <= set(run.phases[0])
+
+
+def trained(task: StreamWorkload, given: StreamData, ranks: int, first: int) -> StreamRankedRun:
+    return train_ranked(
+        task, GraphRankSettings(MachineLayout(ranks)), data=given, first=first, score=(FIRST, E),
+        dtype=torch.float64,
+    )  # fmt: skip
 
 
 @pytest.mark.usefixtures("threads")
@@ -166,11 +170,7 @@ def test_ranks_hold_what_batches_of_a_long_time_value_write() -> None:
     task = workload("tgn", batch=12, chunks=1)
     fine = data(task)
     coarse = replace(fine, events=replace(fine.events, t=(fine.events.t / 40).floor()))
-    how = {"data": coarse, "first": FIRST, "score": (FIRST, E), "dtype": torch.float64}
-    one, two = (
-        train_ranked(task, GraphRankSettings(layout), **how)
-        for layout in (MachineLayout(1), MachineLayout(2))
-    )
+    one, two = (trained(task, coarse, ranks, FIRST) for ranks in (1, 2))
     assert len(one.losses) > coarse.events.t[FIRST:].unique().numel()
     assert two.losses == pytest.approx(one.losses, rel=1e-9)
     assert two.scores.loss == pytest.approx(one.scores.loss, rel=1e-6)
@@ -184,13 +184,7 @@ def test_ranks_hold_what_batches_of_a_long_time_value_write() -> None:
 @pytest.mark.usefixtures("threads")
 def test_ranks_without_an_event_take_part() -> None:
     task = workload("tgn", batch=3, chunks=1)
-    one, four = (
-        train_ranked(
-            task, GraphRankSettings(layout), data=data(task), first=E - 8, score=(FIRST, E),
-            dtype=torch.float64,
-        )
-        for layout in (MachineLayout(1), MachineLayout(4))
-    )  # fmt: skip
+    one, four = (trained(task, data(task), ranks, E - 8) for ranks in (1, 4))
     assert one.events == [3, 2]
     assert four.losses == pytest.approx(one.losses, rel=1e-9)
     assert four.scores.ap == pytest.approx(one.scores.ap, rel=1e-9)
@@ -206,71 +200,33 @@ def test_what_cannot_be_trained_is_refused() -> None:
             train_ranked(task, one.settings, data=data(task), **how)
 
 
-# --- caches ---------------------------------------------------------------------------------------
-
 KINDS = ("node", "edge")
 ROUNDS, EPOCHS = 3, 2
 SHARES = {"node_cache": 0.4, "edge_cache": 0.2}
 
 
-def noted(trainer: StreamRankTrainer) -> dict[str, list[Any]]:
-    """Ids of every batch by kind, with a word where a round or an epoch begins."""
-    found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
-    access = trainer.access
-
-    def note(every: list[list[Any]], what: Any, then: Any, *given: Any) -> None:
-        for one in every:
-            one.append(what)
-        then(*given)
-
-    for name in ("begin_round", "begin_epoch"):
-        setattr(access, name, partial(note, [*found.values()], name, getattr(access, name)))
-    for kind in (access._vertices, access._edges):
-        kind.bring = lambda ids, *given, mine=found[kind.name], then=kind.bring: note(
-            [mine], ids.cpu().clone(), then, ids, *given
-        )
-    return found
+def rounds_of(trainer: Any) -> list[float]:
+    """Losses of rounds of continuous training."""
+    rounds = rounds_by_count(E, ROUNDS, initial=FIRST / E)
+    stream = Continuous(trainer, rounds, epochs=EPOCHS, evaluate=False)
+    stream.begin()
+    if isinstance(trainer, StreamRankTrainer):
+        trainer.comm.meter.reset()
+    return [loss for one in stream.play_all() for loss in one.losses]
 
 
 def played(
     comm: Communicator, layout: MachineLayout, model: str, how: dict[str, Any]
 ) -> dict[str, Any]:
-    """Rounds of continuous training on a rank: losses, ids that it asked for, and its counters."""
-    task = workload(model, chunks=1)
-    owners = IdentityHash(layout.machines)
+    """Losses and counters of a rank."""
+    task, owners = workload(model, chunks=1), IdentityHash(layout.machines)
     settings = GraphRankSettings(layout, **how)
     trainer = StreamRankTrainer(comm, owners, task, data(task), settings, dtype=torch.float64)
-    found = noted(trainer)
-    stream = Continuous(
-        trainer, rounds_by_count(E, ROUNDS, initial=FIRST / E), epochs=EPOCHS, evaluate=False
-    )
-    stream.begin()
-    comm.meter.reset()
-    losses = [loss for one in stream.play_all() for loss in one.losses]
+    losses = rounds_of(trainer)
     return {
-        "losses": losses, "asked": found, "counters": dict(comm.meter.counters),
+        "losses": losses, "counters": dict(comm.meter.counters),
         "bytes": trainer.access.host_bytes, "notes": trainer.notes,
     }  # fmt: skip
-
-
-def recounted(asked: list[Any], capacity: int, *, reuse: bool, restoration: bool) -> dict[str, int]:
-    """Counts of a cache of this size, one id after the other."""
-    loop = LoopedCache(capacity, "lru", 0.2)
-    start = loop.snapshot()
-    for one in asked:
-        if isinstance(one, torch.Tensor):
-            loop.fetch(one.tolist())
-        elif one == "begin_round":
-            if not reuse:
-                loop.fill([])
-            start = loop.snapshot()
-        elif restoration:
-            loop.restore(start)
-    return loop.counts
-
-
-def rows_fetched(rank: dict[str, Any], kind: str) -> int:
-    return sum(rank["counters"][f"{kind}_rows_{where}"] for where in ("local", "remote"))
 
 
 @pytest.mark.machines_arithmetic
@@ -278,44 +234,27 @@ def rows_fetched(rank: dict[str, Any], kind: str) -> int:
     ("layout", "model"), [(MachineLayout(2), "tgat"), (MachineLayout(1, 2), "tgn")],
     ids=["two machines", "one machine"],
 )  # fmt: skip
-def test_caches_of_ranks_hit_as_often_as_a_plain_recount(layout: MachineLayout, model: str) -> None:
-    """And change no loss, whatever is switched off."""
+def test_caches_of_ranks_change_no_loss_and_fetch_what_they_lack(layout, model) -> None:
+    """Whatever is switched off; without reuse and restoration they hit less often."""
     task = workload(model, chunks=1)
-    plain = GnnflowSystem().open(task, data=data(task), dtype=torch.float64)
-    whole = Continuous(
-        plain, rounds_by_count(E, ROUNDS, initial=FIRST / E), epochs=EPOCHS, evaluate=False
-    )
-    whole.begin()
-    expected = [loss for one in whole.play_all() for loss in one.losses]
-    sizes = {"node": data(task).num_nodes, "edge": E}
-    hits = {}
-    for reuse, restoration in product((True, False), repeat=2):
-        how = {**SHARES, "reuse": reuse, "restoration": restoration}
+    expected = rounds_of(GnnflowSystem().open(task, data=data(task), dtype=torch.float64))
+    hits, sent = {}, {}
+    both = product((True, False), repeat=2)
+    ways = {on: {**SHARES, "reuse": on[0], "restoration": on[1]} for on in both}
+    for name, how in (ways | {"none": dict(NO_CACHES)}).items():
         found = as_ranks(layout.ranks, played, layout, model, how)
+        hits[name] = sent[name] = 0
         for rank, kind in product(found, KINDS):
             assert rank["losses"] == pytest.approx(expected, rel=1e-9)
-            capacity = round(SHARES[f"{kind}_cache"] * sizes[kind])
-            asked, counters = rank["asked"][kind], rank["counters"]
-            assert asked.count("begin_round") == ROUNDS
-            assert asked.count("begin_epoch") == ROUNDS * EPOCHS
-            counts = recounted(asked, capacity, reuse=reuse, restoration=restoration)
-            assert counters[f"{kind}_requests"] == counts["unique"]
-            assert counters[f"{kind}_hits"] == counts["unique_hits"]
-            assert rows_fetched(rank, kind) == counts["unique"] - counts["unique_hits"]
-        hits[reuse, restoration] = sum(
-            rank["counters"][f"{kind}_hits"] for rank, kind in product(found, KINDS)
-        )
-    assert len(set(hits.values())) > 1  # a switch that changes nothing would be none
+            counters = rank["counters"]
+            fetched = sum(counters[f"{kind}_rows_{where}"] for where in ("local", "remote"))
+            sent[name] += fetched
+            if name != "none":
+                hits[name] += counters[f"{kind}_hits"]
+                assert fetched == counters[f"{kind}_requests"] - counters[f"{kind}_hits"]
     assert hits[True, False] > hits[False, False]
-    for rank, kind in product(
-        as_ranks(layout.ranks, played, layout, model, dict(NO_CACHES)), KINDS
-    ):
-        ids = [one for one in rank["asked"][kind] if isinstance(one, torch.Tensor)]
-        assert rows_fetched(rank, kind) == sum(map(len, ids))
-        assert f"{kind}_hits" not in rank["counters"]
-
-
-# --- one store for the ranks of a machine ---------------------------------------------------------
+    assert hits[True, False] != hits[True, True]  # a switch that changes nothing would be none
+    assert all(hits[name] + sent[name] == sent["none"] for name in ways)
 
 
 @pytest.mark.machines_arithmetic
@@ -330,17 +269,13 @@ def test_a_machine_keeps_its_records_and_rows_once(layout, monkeypatch) -> None:
     losses = [[one["losses"] for one in found] for found in (shared, copies, without)]
     assert losses[0] == losses[1] == losses[2]
     assert all(any("a copy" in note for note in one["notes"]) for one in without)
-    for machine in range(layout.machines):
-        first, *others = layout.members(machine)
-        assert shared[first]["bytes"]["records"] == copies[first]["bytes"]["records"] > 0
-        for rank in others:
-            assert shared[rank]["bytes"]["records"] == 0
-            assert copies[rank]["bytes"]["records"] > 0
-            assert without[rank]["bytes"]["records"] > 0
-            assert layout.machines == 1 or shared[rank]["bytes"]["features"] == 0
+    first = {layout.members(machine)[0] for machine in range(layout.machines)}
+    kept = [[rank["bytes"]["records"] for rank in found] for found in (shared, copies, without)]
+    assert min(*kept[1], *kept[2]) > 0
+    for rank in range(layout.ranks):
+        assert kept[0][rank] == (kept[1][rank] if rank in first else 0)
+        assert {rank} <= first or layout.machines == 1 or not shared[rank]["bytes"]["features"]
 
-
-# --- stores in files that another process follows -------------------------------------------------
 
 VERTICES = 40
 
@@ -359,34 +294,17 @@ def files():
         os.close(file)
 
 
-def test_who_follows_sees_what_was_written_and_changes_nothing(files, tmp_path) -> None:
-    """Sizes of the pools are told; what they hold is read where it lies, without a copy."""
-    src, dst, t = edges(900)
-    plain = TemporalStore(VERTICES, policy=ADAPTIVE, undirected=True)
-    writer = TemporalStore(VERTICES, policy=ADAPTIVE, undirected=True, files=files)
-    reader = TemporalStore(VERTICES, policy=ADAPTIVE, undirected=True, files=files, writes=False)
-    for first in range(0, 900, 300):
-        cut = slice(first, first + 300)
-        for store in (plain, writer):
-            store.insert(src[cut], dst[cut], t[cut], torch.arange(first, first + 300))
+def test_who_follows_a_store_sees_it_and_changes_nothing(files, tmp_path) -> None:
+    src, dst, t = edges(300)
+    how = {"policy": ADAPTIVE, "undirected": True, "files": files}
+    writer, reader = TemporalStore(VERTICES, **how), TemporalStore(VERTICES, **how, writes=False)
+    one = torch.tensor([5])
+    for change in (lambda: writer.insert(src, dst, t), lambda: writer.delete_edges(one)):
+        change()
         reader.follow(writer.counts())
-        assert reader.memory().records == plain.memory().records
         for vertex in range(VERTICES):
-            for own, wanted in zip(*(s.neighbours(vertex) for s in (reader, plain)), strict=True):
+            for own, wanted in zip(*(s.neighbours(vertex) for s in (reader, writer)), strict=True):
                 assert torch.equal(own, wanted)
-        roots = (
-            torch.arange(VERTICES),
-            torch.full((VERTICES,), float(first + 200), dtype=torch.float64),
-        )
-        own, wanted = (
-            sample_neighbours(store, *roots, fanout=4, policy="uniform")
-            for store in (reader, plain)
-        )
-        assert torch.equal(own.eids, wanted.eids)
-    writer.delete_edges(torch.tensor([5]))
-    reader.follow(writer.counts())
-    assert reader.num_records == writer.num_records == plain.num_records - 2
-    one = torch.tensor([1])
     for change in (
         lambda: reader.insert(src, dst, t + 1000), lambda: reader.add_vertices(1),
         lambda: reader.delete_edges(one), lambda: reader.delete_vertices(one),
@@ -398,7 +316,6 @@ def test_who_follows_sees_what_was_written_and_changes_nothing(files, tmp_path) 
     with pytest.raises(UnsupportedError):
         writer.offload(1e9, tmp_path / "old")
     assert not (tmp_path / "old").exists()
-    assert reader.num_records == writer.num_records
 
 
 def test_pages_are_locked_as_far_as_they_are_in_use(monkeypatch) -> None:
@@ -422,3 +339,85 @@ def test_pages_are_locked_as_far_as_they_are_in_use(monkeypatch) -> None:
     driver.cudaHostRegister = lambda *_: 2
     with pytest.raises(DgbenchError):
         PageLock(tensor, torch.device("cuda")).reach(1)
+
+
+# --- a device that is not here --------------------------------------------------------------------
+
+
+def warmed(trainer: StreamTrainer) -> float:
+    """Loss of a batch that warms up."""
+    trainer.insert(E)
+    loss = trainer.train(FIRST, FIRST + 42)
+    trainer.reset_memory()
+    return loss
+
+
+def epochs(trainer: StreamTrainer) -> list[float]:
+    return [trainer.train(FIRST, E, epoch=epoch) for epoch in range(2)]
+
+
+def count_fetches(trainer: StreamTrainer) -> list[int]:
+    """Notes 1 for each request for features by ids of the device."""
+    noted: list[int] = []
+    fetch = trainer.access._fetch
+
+    def counted(kind: str, ids: Tensor) -> Tensor:
+        noted.extend([1] * isinstance(ids, Pretended))
+        return fetch(kind, ids)
+
+    trainer.access._fetch = counted
+    return noted
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("model", MODELS)
+def test_steps_stay_on_the_device(monkeypatch, model, cached):
+    task, switches = workload(model), {"node_cache": cached, "edge_cache": cached}
+    plain = GnnflowSystem().open(task, data=data(task), switches=switches)
+    wanted = [warmed(plain), *epochs(plain)]
+    with pretended_cuda(monkeypatch) as seen:
+        pretend(monkeypatch)
+        trainer = GnnflowSystem().open(task, device="cuda", data=data(task), switches=switches)
+        losses = [warmed(trainer)]
+        fetched = count_fetches(trainer)
+        seen.noted.clear()
+        losses += epochs(trainer)
+        # The loss of an epoch is read. Without caches the host gathers rows, by ids it has to know.
+        assert seen.noted["to_host"] == 2 + (0 if cached else len(fetched))
+        assert fetched
+        assert all(isinstance(p, Pretended) for p in trainer.model.parameters())
+        if trainer.memory is not None:
+            assert trainer.memory.state().memory.device == DEVICE
+            assert trainer.memory.state().mail_time.device == DEVICE
+        assert 0 <= trainer.evaluate_range(FIRST, E).ap <= 1
+    assert losses == pytest.approx(wanted, rel=1e-4)
+
+
+def test_every_contender_fetches_from_the_same_page_locked_tables(monkeypatch):
+    """A baseline that read pageable memory would lose by something that is no one's idea."""
+    task = workload("tgat")
+    graph = SimpleNamespace(node_cache=0.3, edge_cache=0.1, tau=64)
+    names = (round_race.TGL, round_race.CACHED, round_race.BARE, round_race.PUBLISHED)
+    copies: list[Tensor] = []  # into page-locked memory, as this machine has none
+
+    def pinned(tensor: Tensor) -> bool:
+        return any(tensor.data_ptr() == one.data_ptr() for one in copies)
+
+    with pretended_cuda(monkeypatch):
+        pretend(monkeypatch)
+        monkeypatch.setattr(Tensor, "pin_memory", lambda x: copies.append(x.clone()) or copies[-1])
+        monkeypatch.setattr(Tensor, "is_pinned", pinned)
+        given = round_race.with_locked_tables(data(task), "cuda")
+        shared = list(copies)
+        assert len(shared) == 2  # of vertices and of edges
+        for name in names:
+            trainer = round_race.open_contender(name, task, given, graph, "cuda")
+            assert len(copies) == len(shared), name
+            tables = dict(trainer.access._tables)
+            if name == round_race.CACHED:
+                tables = {
+                    kind: getattr(trainer.access, f"_{kind}_cache").rows.table
+                    for kind in ("node", "edge")
+                }
+            for kind, table in zip(("node", "edge"), shared, strict=True):
+                assert tables[kind].data_ptr() == table.data_ptr(), name

@@ -15,12 +15,7 @@ from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, Unsupport
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Workload
 from dgbench.systems.base.plain_stream import PlainStream
-from dgbench.systems.base.stream import (
-    StreamTrainer,
-    StreamWorkload,
-    load_stream,
-    stream_data,
-)
+from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, load_stream, stream_data
 from dgbench.systems.gnnflow import PAPER, GnnflowSystem
 from dgbench.systems.gnnflow import access as access_module
 from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
@@ -53,9 +48,9 @@ def task(model: str = "tgn", **fields) -> StreamWorkload:
     return tiny_task(model, **({"batch": 8} | fields))
 
 
-def losses(trainer, epochs: int = 2) -> list[float]:
-    """Of three rounds after an initial part."""
-    stream = Continuous(trainer, rounds_by_count(90, 3, initial=0.4), epochs=epochs)
+def losses(trainer) -> list[float]:
+    """Of three rounds of two epochs after an initial part."""
+    stream = Continuous(trainer, rounds_by_count(90, 3, initial=0.4), epochs=2)
     stream.begin(1)
     return [value for one in stream.play_all() for value in (one.ap, *one.losses)]
 
@@ -103,10 +98,10 @@ def test_replay_trains_on_more_events() -> None:
     assert SYSTEM.open(work, data=data).follow(rounds_by_count(90, 3)).replay is None
 
 
-def access(off=(), settings=SHARES, meter=None) -> StoreAccess:
+def access(off=(), settings=SHARES) -> StoreAccess:
     work = task("tgat")
     on = SYSTEM.switches(dict.fromkeys(off, False))
-    return StoreAccess(work, stream_data(events(), work), on, settings=settings, meter=meter)
+    return StoreAccess(work, stream_data(events(), work), on, settings=settings)
 
 
 def contents(one: StoreAccess) -> dict[str, set[int]]:
@@ -144,20 +139,6 @@ def test_rounds_and_epochs_begin_with_what_switches_say() -> None:
     fetch(one, 1, 2, 3)
     one.begin_round()
     assert contents(one) == {"node": set(), "edge": set()}
-
-
-def test_hits_are_counted() -> None:
-    meter = Meter()
-    one = access(meter=meter)
-    fetch(one, 3, 4)
-    fetch(one, 3, 4, 5)
-    report = one.report()
-    for kind in ("node", "edge"):
-        cache = one.caches[kind]
-        assert cache.hits + cache.misses == cache.requests == 5
-        assert meter.counters[f"{kind}_hits"] == cache.hits > 0
-        assert report[f"{kind}_hit_rate"] == cache.hits / 5
-    assert report["store_bytes"] > 0
 
 
 def test_bad_input_is_named() -> None:
@@ -213,9 +194,6 @@ def test_settings_are_the_papers() -> None:
         assert work.scale == (1.0 if graph.real or preset == "paper" else graph.scale(preset))
 
 
-# --- TGL ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "fields",
     [{"model": "tgat"}, {"model": "tgn", "undirected": False}, {"model": "dysat"},
@@ -223,44 +201,25 @@ def test_settings_are_the_papers() -> None:
 )  # fmt: skip
 def test_tgl_gives_the_losses_of_the_reference(fields: dict) -> None:
     task = tiny_task(**fields)
-    data = tiny_stream(task, events=120)
-    losses = []
+    data, losses = tiny_stream(task), []
     for trainer in (
         TglSystem().open(task, data=data, dtype=torch.float64, threads=2),
         StreamTrainer(task, data, PlainStream(task, data), dtype=torch.float64),
     ):
-        trainer.insert(80)
-        first = trainer.train(0, 80, epoch=0)
-        trainer.insert(120)
-        scores = trainer.evaluate_range(80, 120)
-        losses.append([first, trainer.train(80, 120, epoch=1), scores.loss, scores.ap])
+        trainer.insert(40)
+        first = trainer.train(0, 40, epoch=0)
+        trainer.insert(60)
+        scores = trainer.evaluate_range(40, 60)
+        losses.append([first, trainer.train(40, 60, epoch=1), scores.loss, scores.ap])
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
 
 
-class Rows:
-    """A cache that counts what it is asked for."""
-
-    def __init__(self, table: torch.Tensor) -> None:
-        self.table, self.asked = table, 0
-
-    def fetch(self, ids: torch.Tensor) -> torch.Tensor:
-        self.asked += ids.numel()
-        return self.table[ids]
-
-
-def test_every_insertion_builds_everything_and_caches_are_asked() -> None:
+def test_every_insertion_builds_everything() -> None:
     task, meter = tiny_task("tgat"), Meter()
-    data = tiny_stream(task)
-    nodes, edges = Rows(data.node_feat), Rows(data.edge_feat)
-    cached = TglSystem().open(task, data=data, node_cache=nodes, edge_cache=edges, meter=meter)
-    cached.insert(50)
-    assert meter.counters["built_records"] == 100
-    cached.insert(60)
-    assert meter.counters["built_records"] == 100 + 120
-    plain = TglSystem().open(task, data=data)
-    plain.prepare()
-    assert cached.train(0, 60) == plain.train(0, 60)
-    assert min(nodes.asked, edges.asked) > 0
+    trainer = TglSystem().open(task, data=tiny_stream(task), meter=meter)
+    for last, built in ((50, 100), (60, 100 + 120)):
+        trainer.insert(last)
+        assert meter.counters["built_records"] == built
 
 
 def test_bad_input_of_tgl_is_named() -> None:

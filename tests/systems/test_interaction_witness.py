@@ -23,8 +23,7 @@ from dgbench.models.streaming import Dygnn, Jodie
 from dgbench.systems.base import interactions
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
 from dgbench.systems.base.interactions import InteractionWorkload, interaction_data
-from dgbench.systems.dygnn.system import DygnnSystem
-from dgbench.systems.jodie.system import JodieSystem
+from dgbench.systems.base.registry import get_system
 from dgbench.systems.tgcn.system import TgcnSystem
 from tests.witness.compared import disagreements
 from tests.witness.interactions import InteractionWitness, Outcome
@@ -61,8 +60,8 @@ def baseline(**switches: bool) -> Callable[..., InteractionTrainer]:
     """Opens DyGNN or JODIE as plugins."""
 
     def opened(task: InteractionWorkload, data: Any) -> InteractionTrainer:
-        system = DygnnSystem() if task.model == "dygnn" else JodieSystem()
         more = {"propagation": task.propagation} if task.model == "dygnn" else {}
+        system: Any = get_system(task.model)
         return system.open(task, data=data, dtype=DOUBLE, switches=switches | more)
 
     return opened
@@ -71,18 +70,16 @@ def baseline(**switches: bool) -> Callable[..., InteractionTrainer]:
 def tgcn(**options: Any) -> Callable[..., InteractionTrainer]:
     """Opens T-GCN on all edges."""
     return lambda task, data: TgcnSystem().open(
-        task, data=data, dtype=DOUBLE, switches={"sampling": False}, **options
+        task, data=data, dtype=DOUBLE, switches={"sampling": False}, devices=2, **options
     )
 
 
 OPENED = {
     **{order: base(order) for order in ("t-batches", "events", "intervals")},
-    "padded": baseline(padding=True),
-    "unpadded": baseline(padding=False),
+    "padded": baseline(padding=True), "unpadded": baseline(padding=False),
     "padded events": baseline(padding=True, sequential=True),
-    "tgcn": tgcn(devices=2),
-    "tgcn streamed": tgcn(devices=2, parts=4, resident=False),
-}
+    "tgcn": tgcn(), "tgcn streamed": tgcn(parts=4, resident=False),
+}  # fmt: skip
 BY_INTERVALS = ("intervals", "tgcn", "tgcn streamed")
 
 
@@ -221,9 +218,8 @@ def test_edges_in_order_are_those_of_the_witness(model, kind) -> None:
 @pytest.mark.parametrize(
     "fields",
     [{"decay": "exp", "activation": "sigmoid"}, {"decay": "inverse", "strict_time": False},
-     {"events": 50},
-     {"task": "classify", "seed": 3}, {"model": "jodie", "task": "classify", "seed": 3},
-     {"model": "jodie", "strict_time": False}],
+     {"events": 50}, {"task": "classify", "seed": 3},
+     {"model": "jodie", "task": "classify", "seed": 3}, {"model": "jodie", "strict_time": False}],
 )  # fmt: skip
 def test_settings_are_those_of_the_witness(fields) -> None:
     for system in ("t-batches", "padded"):
@@ -243,9 +239,6 @@ def test_propagation_is_that_of_the_witness(strict) -> None:
 @pytest.mark.parametrize("aggregate", ["mean", "last"])
 def test_intervals_are_those_of_the_witness(aggregate, system, kind) -> None:
     assert not compared(tiny_task(aggregate=aggregate, intervals=5), kind, system)
-
-
-# --- planted faults -------------------------------------------------------------------------------
 
 
 def groups(change: Callable[[Any], Any]) -> Plant:

@@ -43,18 +43,16 @@ def passes(kept: KeptLosses, losses: dict[str, list[float]], stale=()) -> bool:
 
 
 def test_only_what_an_oracle_confirmed_is_kept():
-    opened().keep(LOSSES, [PASSED, FAILED])
-    assert opened().known is None
-    opened().keep(LOSSES, [PASSED])
-    assert opened().known == LOSSES
+    for checks, known in (([PASSED, FAILED], None), ([PASSED], LOSSES)):
+        opened().keep(LOSSES, checks)
+        assert opened().known == known
 
 
 def test_other_data_tasks_and_settings_have_their_own(kept, tmp_path):
-    assert opened(data=random_sequence(20, 5, 30, 2)).known is None
-    assert opened(task="other").known is None
-    assert opened(setting=4).known is None
     (tmp_path / "module.py").write_text("")
-    assert opened(package=tmp_path).known is None
+    other = random_sequence(20, 5, 30, 2)
+    for fields in ({"data": other}, {"task": "other"}, {"setting": 4}, {"package": tmp_path}):
+        assert opened(**fields).known is None
 
 
 @pytest.mark.parametrize("losses", [{}, {"exact": []}, {"exact": ["x"]}, {"exact": [math.nan]}])
@@ -85,14 +83,16 @@ def test_cells_that_load_code_of_others_keep_nothing(runner_s):
     assert runner_s.of(cell("pipad")).keys() == {"0"}
 
 
-def test_a_cell_that_used_other_numbers_than_it_got_loses_its_row(runner_s):
+@pytest.mark.parametrize(
+    ("used", "status", "reason"),
+    [({"0": {"output": 1e-5}}, "ok", ""), ({"0": {"output": 0.0199}}, "check", ALTERED),
+     ({"1": {"output": 0.0199}}, "check", ALTERED)],
+)  # fmt: skip
+def test_a_cell_that_used_other_numbers_than_it_got_loses_its_row(runner_s, used, status, reason):
     runner_s.take(cell("pipad"), Row(id="a"), Result(status="ok", made={"0": {"output": 1e-5}}))
-    right, wrong, invented = Row(id="b"), Row(id="c"), Row(id="d")
-    runner_s.take(cell("mine"), right, Result(status="ok", used={"0": {"output": 1e-5}}))
-    runner_s.take(cell("mine"), wrong, Result(status="ok", used={"0": {"output": 0.0199}}))
-    runner_s.take(cell("mine"), invented, Result(status="ok", used={"1": {"output": 0.0199}}))
-    assert (right.status, wrong.status, invented.status) == ("ok", "check", "check")
-    assert wrong.reason == ALTERED
+    row = Row(id="b")
+    runner_s.take(cell("mine"), row, Result(status="ok", used=used))
+    assert (row.status, row.reason) == (status, reason)
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])

@@ -31,12 +31,7 @@ from dgbench.systems.base import sequences as sequence_base
 from dgbench.systems.base import stream as stream_base
 from dgbench.systems.base import timeline as timeline_base
 from dgbench.systems.base import training as frame_base
-from dgbench.systems.base.interaction_checks import (
-    ProbeLiveness,
-    check_now,
-    compare,
-    probe,
-)
+from dgbench.systems.base.interaction_checks import ProbeLiveness, check_now, compare, probe
 from dgbench.systems.base.interactions import interaction_data
 from dgbench.systems.base.liveness import ALL_LAYERS
 from dgbench.systems.base.plain_sequences import PlainSequences
@@ -198,6 +193,7 @@ def test_a_dead_network_fails(monkeypatch, name, death) -> None:
 
 
 def test_a_row_of_a_dead_network_is_void_with_the_reason() -> None:
+    """Liveness alone compares nothing."""
     right = close("outputs", [1.0], [1.0], 1e-5, against="float64 oracle", system="pipad")
     found = liveness.check({"outputs": (0.003, "")}, against="float64 oracle", system="pipad")
     row = Row(
@@ -205,39 +201,27 @@ def test_a_row_of_a_dead_network_is_void_with_the_reason() -> None:
         params={"system": "pipad", "dataset": "d"}, checks=[right, *found],
     )  # fmt: skip
     rival = msgspec.structs.replace(row, id="1-r2", status="ok", checks=[right], round=2)
-    found_rows = judged([row, rival])
-    assert [one.status for one in found_rows] == ["check", "void"]
+    assert [one.status for one in judged([row, rival])] == ["check", "void"]
     (live,) = liveness.check({"outputs": (1.0, "")}, against="float64 oracle")
     assert live.passed
-    # Liveness alone compares nothing.
-    row = Row(id="1-r1", paper="pipad", experiment="fig10", checks=[live])
-    assert judged([row])[0].status == "void"
+    alone = Row(id="1-r1", paper="pipad", experiment="fig10", checks=[live])
+    assert judged([alone])[0].status == "void"
 
 
 def test_measures() -> None:
     both = {"outputs": (0.9, "")}, {"outputs": (0.04, "")}
     assert not liveness.check(*both, against="float64 oracle")[0].passed  # the smaller counts
-    outputs = torch.zeros(100, 4)
-    assert liveness.live_share(outputs) == 0
-    assert liveness.live_share(torch.ones(100, 4)) == 0
-    outputs[:10] = torch.rand(10, 4) + 1
-    assert liveness.live_share(outputs) == pytest.approx(0.1)
-    rows = torch.zeros(100, dtype=torch.bool)
-    rows[:20] = True
-    assert liveness.live_share(outputs, rows) == pytest.approx(0.5)
-    assert liveness.live_share(1e-9 * torch.rand(100, 4) + 1) == 0  # rounding
-    assert liveness.live_share(outputs * torch.nan) == 0
+    some, rows = torch.zeros(100, 4), torch.arange(100) < 20
+    some[:10] = torch.rand(10, 4) + 1
+    assert liveness.live_share(some) == pytest.approx(0.1)
+    assert liveness.live_share(some, rows) == pytest.approx(0.5)
+    rounding = 1e-9 * torch.rand(100, 4) + 1
+    for dead in (0 * some, 0 * some + 1, rounding, some * torch.nan):
+        assert liveness.live_share(dead) == 0
     gradients = {"a.weight": torch.tensor([3.0]), "b.0.bias": torch.tensor([4.0])}
     assert liveness.smallest_gradient([gradients]) == (pytest.approx(0.6), "a")
     ages = {**gradients, "time.weight": torch.tensor([1e9])}
     assert liveness.smallest_gradient([ages])[1] == "a"
-    first = {"a.weight": torch.tensor([2.0]), "b.weight": torch.tensor([0.0])}
-    now = {"a.weight": torch.tensor([2.0]), "b.weight": torch.tensor([0.5])}
-    assert liveness.distances(first, now) == {"a": 0.0, "b": 0.5}
-    names = ("w", "key.bias", "layers.0.own.weight", "head.s.b", "conv_1_r.bias", "lstm_2.bias_ih")
-    assert [liveness.layer_of(name) for name in names] == [
-        "", "attention", "layers.0", "head", "conv_1", "lstm_2",
-    ]  # fmt: skip
 
 
 def test_first_events_of_vertices_which_change_nothing_do_not_count() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -32,19 +33,12 @@ class CountingDevice:
 
     def __init__(self) -> None:
         self.now, self.asked = 0.0, []
+        self.wait, self.hold = partial(self._take, "wait", 0), partial(self._take, "hold", 100)
+        self.flush = partial(self._take, "flush", 1000)
 
     def _take(self, what: str, seconds: float) -> None:
         self.asked.append(what)
         self.now += seconds
-
-    def wait(self) -> None:
-        self._take("wait", 0.0)
-
-    def hold(self) -> None:
-        self._take("hold", 100.0)
-
-    def flush(self) -> None:
-        self._take("flush", 1000.0)
 
     def record(self) -> float:
         self._take("record", 1.0)
@@ -80,12 +74,10 @@ def test_a_turn_empties_the_cache_and_lets_the_host_get_ahead_outside_of_the_mar
 
 
 def test_what_makes_a_call_ready_is_not_timed_and_a_warm_one_keeps_its_cache() -> None:
-    device = CountingDevice()
+    device, ready, clock = CountingDevice(), [], iter([7.0, 8.0])
     setting = CallSetting(lambda: device._take("ready", 7.0), warm=True)
     assert DeviceTimer(device).turn(lambda: None, 1, setting) == pytest.approx(1.0)
     assert device.asked == ["ready", "hold", "record", "record"]
-    clock = iter([7.0, 8.0])
-    ready = []
     host = HostTimer(lambda: next(clock))
     assert host.turn(lambda: None, 50, CallSetting(lambda: ready.append(1))) == 1.0
     assert ready == [1]
@@ -132,10 +124,8 @@ def test_kernels_of_a_trace_are_added_up_by_name_and_registers() -> None:
         "graphs": 0, "copies": 1, "waits": 0, "allocations": 1,
     }  # fmt: skip
     found = read_trace({"traceEvents": [*events, launch(long, 7, 32)]})
-    assert [(one.name, one.count, one.registers, one.occupancy) for one in found] == [
-        ("spmm_rows", 2, 32, 0.25),
-        ("fill", 1, 16, 0.25),
-    ]
+    told = [(one.name, one.count, one.registers, one.occupancy) for one in found]
+    assert told == [("spmm_rows", 2, 32, 0.25), ("fill", 1, 16, 0.25)]
     assert found[0].seconds == pytest.approx(12e-6)
     assert short_name("void at::native::fill<float>(float*)") == "fill"
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
 
 from dgbench.harness.store import Row
 from dgbench.harness.store.standing import CONTENDERS, contender_of, of_others
-from dgbench.lab.compare import AGAIN, CONTROL_RATIO, take_control, with_control
+from dgbench.lab.compare import AGAIN, CONTROL_RATIO, Ratio
 from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.lab.noise import MIN_PAIRS
 from dgbench.lab.result_checks import ResultCheck
@@ -33,9 +32,9 @@ CONTROLLED = {
 }
 
 
-NAMES = [
-    pytest.param(n, marks=pytest.mark.nightly) if n == "esdg/table2" else n for n in CONTROLLED
-]
+SLOW = ("esdg/table2", "esdg/fig4", "dgc/fig18", "tgcn/ablation", "tgcn/table2", "gnnflow/table7",
+        "arena/stream-training", "arena/timeline-training")  # fmt: skip
+NAMES = [pytest.param(n, marks=[pytest.mark.nightly] * (n in SLOW)) for n in CONTROLLED]
 
 
 def controlled_cells(experiment: Any) -> list[Any]:
@@ -57,11 +56,9 @@ def test_quick_has_enough_pairs_of_its_own(name: str) -> None:
     assert len(cells) == 1, "one cheap cell of a race is enough"
 
 
-@cache
-def measured(name: str) -> tuple[Any, Measurement]:
+def measured(experiment: Any) -> tuple[Any, Measurement]:
     """The controlled cell and what it measures; of a task of the arena, whose workloads are frozen,
     the cell of smoke with the same declaration."""
-    experiment = CONTROLLED[name]
     with pytest.MonkeyPatch.context() as patch:
         if experiment.arena_task is None:
             cell = controlled_cells(experiment)[0]
@@ -72,35 +69,19 @@ def measured(name: str) -> tuple[Any, Measurement]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_controlled_cell_observes_a_pair_and_no_other_contender(name: str) -> None:
-    _, found = measured(name)
+def test_a_controlled_cell_observes_a_pair_and_names_contenders(name: str) -> None:
+    """A contender that is wrong loses its numbers, and the others keep theirs."""
+    cell, found = measured(CONTROLLED[name])
     pairs = [one for one in found.observations if one.metric == CONTROL_RATIO]
-    assert pairs
-    assert all(one.value > 0 for one in pairs)
-    told = {value for one in found.observations for value in one.dims.values()}
-    assert AGAIN not in told
+    assert min(one.value for one in pairs) > 0
+    dims = [item for one in found.observations for item in one.dims.items()]
+    assert AGAIN not in {value for _, value in dims}
     assert all(check.passed for check in found.checks)
-
-
-def parts_of(check: Any) -> set[str]:
-    """Names of the subject of a check: all its words, or those before a comma."""
-    return {check.part, check.part.partition(",")[0]}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_checks_name_the_contender_that_they_are_of(name: str) -> None:
-    cell, found = measured(name)
-    raced = {
-        value
-        for one in found.observations
-        for dimension, value in one.dims.items()
-        if dimension in CONTENDERS
-    }
+    raced = {value for dimension, value in dims if dimension in CONTENDERS}
     named = {check.system for check in found.checks if check.system}
     assert named <= {*raced, *system_names(), AGAIN, contender_of(cell)}
-    unnamed = [check for check in found.checks if not check.system]
-    assert not [check for check in unnamed if parts_of(check) & raced]
-    # A wrong one loses its numbers, and the others keep theirs.
+    unnamed = [check.part for check in found.checks if not check.system]
+    assert not {*unnamed, *(part.partition(",")[0] for part in unnamed)} & raced
     for who in raced & named:
         wrong = ResultCheck(
             of="outputs", against="o", gap=1.0, tolerance=0.0, compared=1, system=who
@@ -112,27 +93,27 @@ def test_checks_name_the_contender_that_they_are_of(name: str) -> None:
         assert not [one for one in left if who in one.dims.values()]
 
 
-def test_pair_is_taken_out_of_the_contenders() -> None:
-    sides = with_control({"slow": [4.0, 4.0], "fast": [2.0, 2.0]}, pair="fast")
-    assert list(sides) == ["slow", "fast", AGAIN]
-    assert with_control({"slow": 1}, on=False) == {"slow": 1}
-    seconds = {"slow": [4.0, 4.0], "fast": [2.0, 2.0], AGAIN: [1.0, 1.0]}
-    found = Measurement()
-    take_control(found, seconds, pair="fast")
-    assert list(seconds) == ["slow", "fast"]
-    (one,) = found.observations
-    assert (one.metric, one.value, one.dims) == (CONTROL_RATIO, 2.0, {"setting": "fast"})
-    take_control(found, seconds)
-    assert len(found.observations) == 1, "without a second side there is no pair"
-
-
 def test_what_quick_leaves_out_decides_no_claim() -> None:
-    left = [
-        one
-        for paper in map(get_paper, (*TURNED, "pipad"))
-        for one in paper.experiments
-        if "quick" not in one.presets
-    ]
-    speed = [one for one in left if "full" in one.presets]
+    every = [one for paper in map(get_paper, (*TURNED, "pipad")) for one in paper.experiments]
+    speed = [one for one in every if "full" in one.presets and "quick" not in one.presets]
     assert speed
     assert not [one.name for one in speed if one.claims]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "side"),
+    [(1.1, 1.3, 1), (0.7, 0.9, -1), (0.9, 1.2, 0), (1.0, 1.2, 0), (None, None, 0)],
+)
+def test_a_side_needs_the_whole_interval(low, high, side):
+    assert Ratio(1.0, low, high, 5).side == side
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "order"),
+    [((3, 4), (1, 2), 1), ((1, 2), (3, 4), -1), ((1, 3), (2, 4), 0), ((1, 2), (2, 3), 0)],
+)
+def test_two_ratios_differ_where_their_intervals_do_not_meet(one, two, order):
+    first, second = (Ratio(sum(ends) / 2, *ends, 5) for ends in (one, two))
+    assert first.against(second) == order
+    assert second.against(first) == -order
+    assert first.against(Ratio(10.0, None, None, 1)) == 0

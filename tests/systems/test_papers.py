@@ -1,4 +1,4 @@
-"""Invariants of every registered paper: consistent ledger, checks, experiments and figures."""
+"""Invariants of every registered paper: ledger, checks, experiments, figures and techniques."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from dgbench.datasets.twins.limits import twin_rule
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
+from dgbench.harness.plan import Plan
 from dgbench.lab.evidence import Conditions, Scope
+from dgbench.systems.arena.entrants import own_systems
 from dgbench.systems.base import Finding
 from dgbench.systems.base.registry import get_paper
+from dgbench.systems.pipad.ladders import OURS
 
 CLAIMS = {"dgc": 104, "esdg": 67, "gnnflow": 101, "operators": 23, "pipad": 85, "tgcn": 82}
 PRESETS = ("smoke", "quick", "full", "paper")
@@ -22,8 +25,6 @@ ALONE = {"pipad/preparation", "pipad/fig12", "pipad/epochs"}
 """Experiments whose cells are repeated for the spread over processes and are compared with none."""
 SHOWN = {"esdg/fig5", "esdg/fig7", "dgc/fig5c"}
 """Experiments whose timed pairs are drawn beside projections; no claim rests on them."""
-TELLING = {"pipad/table1"}
-"""Experiments that have something to say without rows: which graphs are at hand."""
 
 PAPERS = {name: get_paper(name) for name in CLAIMS}
 LEDGERS = {name: load_ledger(paper.ledger) for name, paper in PAPERS.items()}
@@ -70,16 +71,11 @@ def test_experiments_declare_the_claims_whose_checks_read_their_rows(paper) -> N
         for experiment in PAPERS[paper].experiments
         for row in failed_rows(experiment)
     ]
-    missing = []
     for claim in LEDGERS[paper]:
         AskedName.asked.clear()
         PAPERS[paper].checks[claim.id](claim, rows)
-        missing += [
-            (claim.id, name)
-            for name in AskedName.asked & set(declared)
-            if claim.id not in declared[name]
-        ]
-    assert not missing
+        for name in AskedName.asked & set(declared):
+            assert claim.id in declared[name], name
 
 
 COUNTED = Conditions(source="counted")
@@ -145,7 +141,8 @@ def test_experiments_without_rows(name) -> None:
     assert experiment.question.endswith("?")
     assert set(experiment.claims) <= {claim.id for claim in EVERY_CLAIM}
     assert all(figure.points([]) == [] for figure in experiment.figures())
-    assert experiment.answer([]) == "" or name in TELLING
+    # Table 1 of PiPAD says without rows which graphs are at hand.
+    assert experiment.answer([]) == "" or name == "pipad/table1"
 
 
 @per_experiment
@@ -155,3 +152,42 @@ def test_cells_that_failed_are_drawn_as_gaps(name) -> None:
     for point in (p for figure in experiment.figures() for p in figure.points(rows)):
         printed = point.get("paper") or str(point.get("series")).endswith(", paper")
         assert printed or point.get("failed") == "oom: 21.9 of 24.0 GiB", point
+
+
+# --- techniques -----------------------------------------------------------------------------------
+
+SYSTEMS = own_systems()
+RACED_WITH_OURS = {"pipad": set(OURS)}
+"""Additions that are on by default: rows call the system with them by its registered name, and its
+published form by another one."""
+
+
+@pytest.mark.parametrize("name", [name for name, one in SYSTEMS.items() if one.techniques])
+def test_what_is_ours_is_off_unless_asked_for(name: str) -> None:
+    for one in SYSTEMS[name].techniques:
+        assert one.source.startswith(("added", "ours", "dgbench")) is one.ours
+    on = {one.name for one in SYSTEMS[name].techniques if one.ours and one.default}
+    assert on == RACED_WITH_OURS.get(name, set())
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+ON_THE_HOST = {
+    "gnnflow": ("fig12", "fig14", "fig15", "table7", "sampling_ablation", "cache_ablation"),
+    "tgcn": ("fig7",),
+}
+"""Rows of theirs once said 'cuda'."""
+
+
+@pytest.mark.parametrize("name", ON_THE_HOST)
+def test_experiments_that_time_the_host_are_planned_there(name: str) -> None:
+    wanted = ON_THE_HOST[name]
+    plans = {
+        device: Plan.build([get_paper(name)], wanted, "quick", device, control="none", gpus=1)
+        for device in ("cpu", "cuda")
+    }
+    assert {planned.cell.device for planned in plans["cuda"].cells} == {"cpu"}
+    assert {planned.cell.experiment for planned in plans["cuda"].cells} == set(wanted)
+    hashes = {device: [planned.hash for planned in plan.cells] for device, plan in plans.items()}
+    assert hashes["cpu"] == hashes["cuda"]  # the same cells, whatever the run was asked for
+    assert plans["cuda"].on_cpu == len(plans["cuda"].runnable)

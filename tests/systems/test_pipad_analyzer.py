@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_data import TinySequence, csr_of, tiny_sequence
+from tiny_data import TinySequence, csr_of, serve, tiny_sequence, tiny_workload
 
 from dgbench.datasets.transforms import factors
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import csr_words, slice_csr
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
-from dgbench.systems.pipad import analyzer as analyzer_module
+from dgbench.systems.pipad import PipadSystem
 from dgbench.systems.pipad.analyzer import Analysis, Analyzer
+from dgbench.systems.pipad.kept import KeptGroups, Schedule
+from dgbench.systems.pipad.ladders import PUBLISHED, stage
 from dgbench.systems.pipad.partitions import Partitions
-from dgbench.systems.pipad.wire import pack, scales_of, unpack
 
 CAPS = (8, 16, 32, 64)
 
 
 @st.composite
-def sequences(draw: st.DrawFn, least: int = 1) -> TinySequence:
+def sequences(draw: st.DrawFn) -> TinySequence:
     """Snapshots with dense rows (more than one slice), empty rows, and empty snapshots."""
-    nodes = draw(st.sampled_from([1, 2, 9, 90]))
-    steps = draw(st.integers(least, 10))
-    weighted = draw(st.booleans())
-    change = draw(st.sampled_from([0.0, 0.05, 1.0]))
+    nodes, steps = draw(st.sampled_from([1, 2, 9, 90])), draw(st.integers(1, 8))
+    weighted, change = draw(st.booleans()), draw(st.sampled_from([0.0, 0.05, 1.0]))
     generator = np.random.default_rng(draw(st.integers(0, 2**16)))
     busy = generator.random(nodes) < 0.1  # vertices with many neighbours
     chance = np.where(busy, 0.9, draw(st.sampled_from([0.0, 0.03])))[:, None]
@@ -42,22 +42,19 @@ def sequences(draw: st.DrawFn, least: int = 1) -> TinySequence:
             continue
         fresh = generator.random((nodes, nodes)) < chance
         present = np.where(generator.random((nodes, nodes)) < change, fresh, present)
-        pairs = [] if generator.random() < 0.1 else list(zip(*np.nonzero(present), strict=True))
+        pairs = [] if generator.random() < 0.1 else np.argwhere(present).tolist()
         table = generator.random((nodes, nodes)) + 0.1
         weights = {(s, d): float(table[s, d]) for s, d in pairs} if weighted else None
-        topology.append(csr_of([(int(s), int(d)) for s, d in pairs], nodes, weights))
+        topology.append(csr_of([(s, d) for s, d in pairs], nodes, weights))
     zeros = torch.zeros(steps, nodes, 2)
     return TinySequence(topology, zeros, zeros[:, :, 0], nodes)
 
 
+GRANULARITIES = st.sampled_from(["edge", "slice"])
 settings_of = st.fixed_dictionaries(
-    {
-        "sliced": st.booleans(),
-        "overlap": st.booleans(),
-        "granularity": st.sampled_from(["edge", "slice"]),
-        "cap": st.sampled_from(CAPS),
-    }
-)
+    {"sliced": st.booleans(), "overlap": st.booleans(), "granularity": GRANULARITIES,
+     "cap": st.sampled_from(CAPS)}
+)  # fmt: skip
 
 
 def edges(csr: Csr) -> dict[tuple[int, int], float]:
@@ -72,23 +69,6 @@ def of_snapshot(parts: PartTopology, i: int) -> tuple[dict, dict]:
     if over.values is not None:
         over = Csr(over.indptr, over.indices, over.num_cols, over.values[:, i].contiguous())
     return edges(over), edges(parts.exclusive[i])
-
-
-def assert_same(one: PartTopology | Csr, other: PartTopology | Csr) -> None:
-    if isinstance(one, PartTopology):
-        assert isinstance(other, PartTopology)
-        pairs = zip((one.over, *one.exclusive), (other.over, *other.exclusive), strict=True)
-    else:
-        pairs = [(one, other)]
-    for a, b in pairs:
-        assert torch.equal(a.indptr, b.indptr)
-        assert a.indptr.dtype == b.indptr.dtype == torch.int64
-        assert torch.equal(a.indices, b.indices)
-        assert a.num_cols == b.num_cols
-        assert (a.values is None) == (b.values is None)
-        if a.values is not None:
-            assert a.values.shape == b.values.shape
-            assert torch.equal(a.values, b.values)
 
 
 def whole_words(csr: Csr, sliced: bool, cap: int) -> int:
@@ -148,112 +128,18 @@ def test_facts_are_those_of_the_groups(data, choice):
         assert rate == pytest.approx(1 - len(one & other) / union if union else 0.0)
 
 
-@given(
-    data=sequences(),
-    size=st.integers(1, 10),
-    sliced=st.booleans(),
-    granularity=st.sampled_from(["edge", "slice"]),
-    cap=st.sampled_from((1, *CAPS)),
-)
-def test_what_is_packed_comes_out(data, size, sliced, granularity, cap):
-    parts = PartTopology.build(data.topology[:size], granularity, cap)
-    weighted = parts.over.values is not None
-    wire = pack(parts, sliced=sliced, cap=cap)
-    assert [t.dtype for t in wire.tensors] == [torch.int32, torch.float32][: 1 + weighted]
-    assert wire.words == sum(t.numel() for t in wire.tensors)
-    assert wire.words == parts.words(sliced, weighted, cap)
-    assert wire.nbytes == 4 * wire.words == sum(t.nbytes for t in wire.tensors)
-    sent = [t.clone() for t in wire.tensors]
-    assert_same(unpack(wire.layout, sent), parts)
-    for csr in data.topology[:2]:
-        wire = pack(csr, sliced=sliced, cap=cap)
-        assert wire.words == whole_words(csr, sliced, cap)
-        assert_same(unpack(wire.layout, wire.tensors), csr)
-
-
-def test_tensors_that_do_not_fit_the_layout_are_refused():
-    wire = pack(PartTopology.build([csr_of([(1, 0)], 3, {(1, 0): 2.0})] * 2))
-    ints, floats = wire.tensors
-    for bad in ((ints,), (ints[1:], floats), (ints, floats.double())):
-        with pytest.raises(InvalidInputError, match="tensors"):
-            unpack(wire.layout, bad)
-    with pytest.raises(InvalidInputError, match="norm"):
-        scales_of(unpack(wire.layout, wire.tensors), "max")
-    broken = ints.clone()
-    broken[0] = 3  # the row of a slice, of three rows
-    with pytest.raises(ValueError, match="slices"):
-        unpack(wire.layout, (broken, floats))
-
-
 def analyzer_threads() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name == "pipad-analyzer"]
 
 
-@pytest.mark.parametrize(
-    ("form", "weighted", "overlap"), [("parts", True, True), ("wire", False, True),
-                                      ("wire", True, False)]
-)  # fmt: skip
-def test_background_finds_and_keeps_what_the_foreground_does(form, weighted, overlap):
-    data = tiny_sequence(snapshots=11, weighted=weighted)
-    found, kept = [], []
-    for background in (True, False):
-        partitions = Partitions(data, norm="sym", overlap=overlap)
-        found.append(analyse(partitions, background=background, form=form, frame=4))
-        kept.append(partitions)
-    assert found[0].groups == found[1].groups
-    assert found[0].s_options == (1, 2, 4)  # 8 is longer than the frame
-    assert found[0].change_rates == found[1].change_rates
-    assert found[0].kept_bytes == found[1].kept_bytes > 0
-    assert found[0].seconds > 0
-    for times in found[0].groups:
-        one, other = (partitions.wires(times) for partitions in kept)
-        for a, b in zip(one, other, strict=True):
-            assert all(torch.equal(x, y) for x, y in zip(a.tensors, b.tensors, strict=True))
-    assert not analyzer_threads()
-
-
-def test_what_is_kept_is_not_made_again_and_the_rest_is_made_on_demand(monkeypatch):
-    data = tiny_sequence(snapshots=11)
-    full = Partitions(data, norm="sym")
-    everything = analyse(full).kept_bytes
-    for keep_bytes in (0, everything // 3, everything):
-        partitions = Partitions(data, norm="sym")
-        found = analyse(partitions, keep_bytes=keep_bytes)
-        assert found.kept_bytes <= keep_bytes
-        for times in found.groups:
-            assert_same(partitions.partition(times).parts, full.partition(times).parts)
-    assert found.kept_bytes == everything
-    for name in ("split_unchecked", "trust_parts"):
-        monkeypatch.setattr(f"dgbench.systems.pipad.partitions.{name}", None)
-    assert_same(partitions._parts_on_device(range(2, 6)), full.partition(range(2, 6)).parts)
-
-
-def test_closing_midway_leaves_no_thread(monkeypatch):
-    reached, go_on = threading.Event(), threading.Event()
-    real = analyzer_module.trace_unchecked
-
-    def slow(*arguments, **keywords):
-        reached.set()
-        assert go_on.wait(10)
-        return real(*arguments, **keywords)
-
-    monkeypatch.setattr(analyzer_module, "trace_unchecked", slow)
-    analyzer = Analyzer(Partitions(tiny_sequence(), norm="sym"), frame=4)
+def test_closing_midway_leaves_no_thread():
+    partitions = Partitions(tiny_sequence(snapshots=60), norm="sym")
+    analyzer, other = (Analyzer(partitions, frame=4) for _ in range(2))
     analyzer.start()
-    assert reached.wait(10)
-    assert not analyzer.done
-    assert analyzer_threads()
-    analyzer._stop.set()
-    go_on.set()
-    analyzer.close()
-    analyzer.close()
+    for _ in range(2):
+        analyzer.close()
     assert not analyzer_threads()
-    assert not analyzer.done
-    for call in (
-        analyzer.wait,
-        analyzer.start,
-        Analyzer(Partitions(tiny_sequence(), norm="sym"), frame=4).wait,
-    ):
+    for call in (analyzer.start, other.wait):
         with pytest.raises(InvalidInputError):
             call()
 
@@ -282,3 +168,91 @@ def test_refusals_say_what_is_allowed():
         Partitions(data, norm="sym", cap=0)
     with pytest.raises(UnknownKeyError, match="granularity"):
         Partitions(data, norm="sym", granularity="edges")
+
+
+# --- what is kept of groups -----------------------------------------------------------------------
+
+SIZE = 10
+
+
+def walk(kept: KeptGroups, order: list[int], schedule: Schedule | None) -> int:
+    """Things that are made when these groups are needed one after another."""
+    made = 0
+    for now, group in enumerate(order):
+        if schedule is not None:
+            schedule.now = now
+        if kept.get((group,), "thing") is None:
+            made += 1
+            kept.put((group,), "thing", group, SIZE)
+        assert kept.nbytes <= kept._limit()
+    return made
+
+
+def fewest(order: list[int], room: int) -> int:
+    """Belady's rule written out: what is needed last goes, or is not let in."""
+    held: set[int] = set()
+    made = 0
+    for now, group in enumerate(order):
+        if group in held:
+            continue
+        made += 1
+        after = {one: order.index(one, now + 1) if one in order[now + 1 :] else 10**6
+                 for one in held | {group}}  # fmt: skip
+        held.add(group)
+        if len(held) > room:
+            held.remove(max(after, key=lambda one: (after[one], one)))
+    return made
+
+
+@given(order=st.lists(st.integers(0, 7), min_size=1, max_size=40), room=st.integers(0, 8))
+def test_no_rule_makes_fewer_things(order, room):
+    uses = {(group,): [i for i, one in enumerate(order) if one == group] for group in order}
+
+    class Once(Schedule):
+        def wait(self, identity):
+            later = [i for i in uses[identity] if i > self.now]
+            return later[0] - self.now if later else float("inf")
+
+    kept = KeptGroups(lambda: room * SIZE)
+    kept.schedule = Once(uses, len(order))
+    rebuilt = []
+    kept.on_rebuilt = lambda: rebuilt.append(1)
+    made = walk(kept, order, kept.schedule)
+    assert made == fewest(order, room)
+    assert len(rebuilt) == made - len(set(order))
+
+
+LONG = 40
+"""Snapshots: more than those of the last groups, which stay whatever the budget is."""
+
+SETTINGS = [
+    ({}, False), ({"compiled_step": False}, True), ({"arena": True}, False),
+    ({"arena": True, "overlap": False}, True), ({"arena": True, "resident": True}, True),
+    (stage(PUBLISHED) | {"arena": True}, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("switches", "reuse"), SETTINGS)
+def test_training_is_the_same_whatever_may_be_kept(monkeypatch, switches, reuse) -> None:
+    serve(monkeypatch, tiny_sequence(nodes=9, edges=30, snapshots=LONG))
+    task = tiny_workload(model="mpnn_lstm", lr=1e-2, frame=4)
+    found, rebuilt, used = [], [], 0
+    # All that steady frames need may be 0.4 of what preparation leaves: then nothing is rebuilt.
+    for share in (1, 0.2, 0):
+        monkeypatch.setattr(Partitions, "keep_bytes", int(share * used) if used else 2**30)
+        chosen = {**switches, "reuse": reuse}
+        with closing(PipadSystem(s_per=2).open(task, switches=chosen)) as trainer:
+            trainer.prepare()
+            trainer.meter.reset()
+            losses = [trainer.step(i) for _ in range(2) for i in range(trainer.num_frames)]
+            counters = dict(trainer.meter.counters)
+            partitions = trainer.engine.partitions
+            assert partitions.kept_bytes <= partitions.keep_bytes
+            used = used or partitions.kept_bytes
+        rebuilt.append(counters.pop("rebuilt_groups", 0))
+        found.append((losses, counters))
+    assert found[0] == found[1] == found[2]
+    if switches.get("resident"):  # there it is on the device, and not made again
+        assert not rebuilt[0]
+    else:
+        assert 0 == rebuilt[0] < rebuilt[1] < rebuilt[2]

@@ -109,9 +109,6 @@ TRAINED = [
     ("fig10-pipad-best", "S", lambda: lacking(race(), PUBLISHED, dataset=LARGE)),
     ("fig10-pipad-best", "S", lambda: lacking(race(), "pygt-g", dataset=LARGE)),
     ("fig10-pipad-best", "O", lambda: lacking(race(flickr={BARE: 1.5}), "pygt-g", dataset=LARGE)),
-    ("s44-reuse-removes-topology-transfer", "R", lambda: counts("topology_sent", None, 40)),
-    ("s44-reuse-removes-topology-transfer", "X", lambda: counts("topology_sent", 4, 40)),
-    ("s44-reuse-removes-topology-transfer", "-", lambda: counts("topology_sent", None, None)),
     ("s52-tgcn-all-agg-removed", "-", lambda: race(tgcn_model={"pygt-g": 9.0})),
     ("s52-tgcn-all-agg-removed", "S", lambda: removed(9.0, None)),
     ("s52-tgcn-all-agg-removed", "O", lambda: removed(9.0, 3)),
@@ -144,12 +141,6 @@ def sizes(**changed: int) -> list[Row]:
     observed = [observation(of[key][0], value, **of[key][1]) for key, value in found.items()]
     data = {"dataset": "covid19-england", "kind": "real"}
     return [made("table1", {"dataset": "covid19-england"}, observed, data=data)]
-
-
-def loads(requests: float, transactions: float = 0.45, dataset: str = "youtube") -> list[Row]:
-    found = [observation("saving", share, of=of)
-             for of, share in (("requests", requests), ("transactions", transactions))]  # fmt: skip
-    return [made("memory", {"dataset": dataset}, [*found, observation("empty_share", 0.9)])]
 
 
 def busy(pygtg: float, pipad: float, last: float | None = None) -> list[Row]:
@@ -194,9 +185,6 @@ READ = [
     ("tab1-covid", "X", lambda: sizes(N=200)),
     ("tab1-covid", "R", lambda: sizes(N=130, E_smoothed=1)),  # fitted: no say
     ("tab1-covid", "X", lambda: sizes(N=130, T=60)),
-    ("fig11a-youtube-memory", "S", lambda: loads(0.9, 0.8) + loads(0.5, 0.5, LARGE)),
-    ("fig11a-youtube-memory", "v", lambda: loads(0.9, 0.2) + loads(0.5, 0.5, LARGE)),
-    ("fig11a-youtube-memory", "O", lambda: loads(0.4, 0.2) + loads(0.5, 0.5, LARGE)),
     ("tab2-order-pipad-over-pygtg", "R", lambda: busy(0.5, 0.6)),
     ("tab2-order-pipad-over-pygtg", "d", lambda: busy(0.5, 0.6, last=0.1)),
     ("tab2-order-pipad-over-pygtg", "X", lambda: busy(0.6, 0.5)),

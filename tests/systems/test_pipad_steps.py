@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
-from typing import Any
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,14 +11,11 @@ from tiny_data import serve, tiny_sequence, tiny_workload
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dgbench.runtime import graphs
-from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer.link import TransferLink
 from dgbench.runtime.transfer.recorded import RecordedTicket
 from dgbench.runtime.transfer.slots import Slot
 from dgbench.systems.pipad import PipadSystem
-from dgbench.systems.pipad.forward import Stages
 from dgbench.systems.pipad.recorded import RecordedSteps
 
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
@@ -39,14 +35,10 @@ class Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def work_of(model, **options):
-    return tiny_workload(
-        model=model, loss_on="last" if model == "mpnn_lstm" else "every", **options
-    )
-
-
 def opened(model, switches=None, **options):
-    trainer = PipadSystem().open(work_of(model, **options), switches=switches)
+    loss_on = "last" if model == "mpnn_lstm" else "every"
+    task = tiny_workload(model=model, loss_on=loss_on, **options)
+    trainer = PipadSystem().open(task, switches=switches)
     trainer.prepare()
     return trainer
 
@@ -72,12 +64,9 @@ def test_a_steady_step_leaves_python_at_once(model):
 def test_counts_and_losses_are_those_of_single_operators(model, switches):
     found = []
     for compiled in (True, False):
-        trainer = PipadSystem().open(
-            work_of(model, lr=1e-2),
-            # The tuner times the kernels that run, which are not the same here.
-            switches={"tuner": False, **switches, "compiled_step": compiled},
-        )
-        trainer.prepare()
+        # The tuner times the kernels that run, which are not the same here.
+        on = {"tuner": False, **switches, "compiled_step": compiled}
+        trainer = opened(model, on, lr=1e-2)
         trainer.meter.reset()
         losses = [trainer.step(i % trainer.num_frames) for i in range(3 * trainer.num_frames)]
         found.append((losses, dict(trainer.meter.counters), trainer.state()))
@@ -86,70 +75,6 @@ def test_counts_and_losses_are_those_of_single_operators(model, switches):
     assert losses == pytest.approx(plain, rel=1e-4)
     for name, tensor in plain_state.items():
         assert torch.allclose(state[name], tensor, rtol=1e-3, atol=1e-4), name
-
-
-@pytest.mark.parametrize(
-    ("model", "options", "switches"),
-    [
-        ("tgcn_model", {"task": "link"}, {}), ("evolvegcn", {"cell": "lstm"}, {}),
-        ("mpnn_lstm", {"loss_on": "every"}, {}), ("tgcn_model", {}, {"weight_reuse": False}),
-        ("evolvegcn", {}, {"slice_coalescing": True}), ("mpnn_lstm", {}, {"arena": True}),
-    ],
-)  # fmt: skip
-def test_a_row_says_why_its_steps_are_not_compiled(model, options, switches):
-    with closing(
-        PipadSystem().open(tiny_workload(model=model, **options), switches=switches)
-    ) as it:
-        assert it.compiled is None
-        reason = next(iter(switches or {options.get("task") or options.get("cell") or "every": 0}))
-        assert any(reason in note and "compiled" in note for note in it.notes)
-        it.prepare()
-        it.step(0)
-
-
-class Passed(torch.autograd.Function):
-    """Results as a replay gives them: of a node in Python."""
-
-    @staticmethod
-    def forward(ctx: Any, *outputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(output.view_as(output) for output in outputs)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        return grads
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_stages_train_as_the_plain_step_and_one_that_fails_ends_training(monkeypatch, model):
-    captured = []
-
-    def capture(function, samples):
-        captured.append(function)
-
-        def graphed(*tensors):
-            outputs, alone = graphs.outputs_of(function(*tensors))
-            found = Passed.apply(*outputs)
-            return found[0] if alone else found
-
-        return graphed
-
-    def refuse(function, samples):
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr(graphs, "on_device", lambda tensors: True)
-    monkeypatch.setattr(graphs, "capture", capture)
-    plain, staged, failing = (
-        PipadSystem().open(tiny_workload(model=model), switches={"compiled_step": False})
-        for _ in range(3)
-    )
-    staged.stages = Stages(staged.model, enabled=True)
-    assert [staged.step(i) for i in range(3)] == [plain.step(i) for i in range(3)]
-    assert captured
-    assert not staged.stages.reasons()
-    monkeypatch.setattr(graphs, "capture", refuse)
-    failing.stages = Stages(failing.model, enabled=True)
-    with pytest.raises(UnsupportedError):
-        failing.step(0)
 
 
 SWITCHES = ({"reuse": False}, {"device_buffer": False}, {"resident": True}, {"overlap": False})

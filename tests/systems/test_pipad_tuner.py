@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import closing
 from functools import partial
+from itertools import product
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -15,13 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from pipad_rows import facts
-from tiny_data import TinySequence, serve, tiny_sequence, tiny_workload
+from tiny_data import TinySequence, tiny_sequence
 
 from dgbench.harness.cli import main
-from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.kernels_cuda.steps import FrameProduct
 from dgbench.runtime.errors import InvalidInputError, StoreError
 from dgbench.systems.base import Measurement, RunContext, get_system
 from dgbench.systems.base import data as workload_data
@@ -31,12 +28,10 @@ from dgbench.systems.pipad import ladders
 from dgbench.systems.pipad.experiments import fig3, fig11
 from dgbench.systems.pipad.experiments import tuning as experiment
 from dgbench.systems.pipad.gains import GainTable, MeasuredGain, measure_gains, save_all
-from dgbench.systems.pipad.groups import partitions_for, random_group
-from dgbench.systems.pipad.kernels import ArrivedKernel, kernels_on
-from dgbench.systems.pipad.ladders import PUBLISHED, stage
+from dgbench.systems.pipad.groups import random_group
+from dgbench.systems.pipad.kernels import kernels_on
 from dgbench.systems.pipad.layers import layer_deviation, pipad_layer, published_layer, single_layer
-from dgbench.systems.pipad.partitions import Partitions, split
-from dgbench.systems.pipad.system import PipadSystem
+from dgbench.systems.pipad.partitions import Partitions
 from dgbench.systems.pipad.tuner import OPTIONS, FrameFacts, Tuner
 
 
@@ -64,23 +59,17 @@ def slowly(gains, frame: FrameFacts, bandwidth, free: int) -> tuple[int, dict[in
         most += 1
     estimates: dict[int, tuple[float, float]] = {}
     for size in OPTIONS:
-        kernels = 0.0
+        compute = frame.rest_s if frame.widths else frame.single_s + frame.rest_s
         for width in frame.widths:
             share = frame.single_s * width / sum(frame.widths)
-            kernels += share / (1 if size == 1 else gains.gain(size, 0.0, width))
-        compute = kernels + (frame.rest_s if frame.widths else frame.single_s + frame.rest_s)
-        stall, place = 0.0, 0
-        sizes = []
-        while place < len(frame.times):
-            sizes.append(min(size, len(frame.times) - place))
-            place += size
+            compute += share / (1 if size == 1 else gains.gain(size, 0.0, width))
+        places = range(0, len(frame.times), size)
+        sizes, stall = [min(size, len(frame.times) - place) for place in places], 0.0
         for p in range(len(sizes) - 1):
-            hidden = compute * sizes[p] / len(frame.times)
             coming = frame.bytes[size][p + 1] / bandwidth if bandwidth else 0.0
-            if coming > hidden:
-                stall += coming - hidden
+            stall += max(0.0, coming - compute * sizes[p] / len(frame.times))
         estimates[size] = compute, stall
-    fitting = [s for s in OPTIONS if s <= most and s <= len(frame.times)] or [1]
+    fitting = [s for s in OPTIONS if s <= min(most, len(frame.times))] or [1]
     steady = [s for s in fitting if estimates[s][1] == 0]
     if steady:
         best = min(estimates[s][0] for s in steady)
@@ -93,43 +82,33 @@ def slowly(gains, frame: FrameFacts, bandwidth, free: int) -> tuple[int, dict[in
 seconds = st.floats(1e-6, 1.0)
 
 
-@settings(max_examples=300)
-@given(
-    frame=st.integers(1, 20),
-    widths=st.lists(st.integers(1, 64), max_size=3),
-    single=seconds,
-    rest=seconds,
-    by_size=st.fixed_dictionaries({s: st.floats(0.2, 8.0) for s in (2, 4, 8)}),
-    bandwidth=st.none() | st.floats(1e3, 1e9),
-    sent=st.integers(0, 100_000),
-    peak=st.integers(1, 1000),
-    free=st.integers(0, 9000),
-)
-def test_decisions_follow_the_paper(
-    frame, widths, single, rest, by_size, bandwidth, sent, peak, free
-):
+@st.composite
+def frames(draw: st.DrawFn) -> FrameFacts:
+    frame, sent = draw(st.integers(1, 20)), draw(st.integers(0, 100_000))
     counts = {s: -(-frame // s) for s in OPTIONS}
-    found = facts(
-        times=range(3, 3 + frame),
-        widths=tuple(widths),
-        single_s=single,
-        rest_s=rest,
+    return facts(
+        times=range(3, 3 + frame), widths=tuple(draw(st.lists(st.integers(1, 64), max_size=3))),
+        single_s=draw(seconds), rest_s=draw(seconds), peak_bytes=draw(st.integers(1, 1000)),
         bytes={s: [sent * s * 3 // 4 + i for i in range(counts[s])] for s in OPTIONS},
-        peak_bytes=peak,
-    )
+    )  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(
+    found=frames(), bandwidth=st.none() | st.floats(1e3, 1e9), free=st.integers(0, 9000),
+    by_size=st.fixed_dictionaries({s: st.floats(0.2, 8.0) for s in (2, 4, 8)}),
+)  # fmt: skip
+def test_decisions_follow_the_paper(found, bandwidth, free, by_size):
     gains = Fixed(by_size)
     decision = Tuner(gains, bandwidth=bandwidth, free_bytes=free).decide(found)
     choice, stalls = slowly(gains, found, bandwidth, free)
-    for option in decision.options:
-        assert option.stall_s == pytest.approx(stalls[option.s_per], rel=1e-9, abs=1e-15)
-    taken = next(o for o in decision.options if o.s_per == decision.s_per)
-    wanted = next(o for o in decision.options if o.s_per == choice)
+    options = {o.s_per: o for o in decision.options}
+    assert {s: o.stall_s for s, o in options.items()} == pytest.approx(stalls, rel=1e-9, abs=1e-15)
     # Rounding may tell two equal estimates apart; then either is right.
-    same = math.isclose(taken.compute_s + taken.stall_s, wanted.compute_s + wanted.stall_s)
-    assert decision.s_per == choice or same
-    assert decision.buffer_bytes == max(0, free - decision.s_per * peak)
-    assert [o.s_per for o in decision.options] == list(OPTIONS)
-    assert all(o.verdict for o in decision.options)
+    taken, wanted = (options[s].compute_s + options[s].stall_s for s in (decision.s_per, choice))
+    assert decision.s_per == choice or math.isclose(taken, wanted)
+    assert decision.buffer_bytes == max(0, free - decision.s_per * found.peak_bytes)
+    assert list(options) == list(OPTIONS)
     assert sum(o.verdict.startswith("chosen") for o in decision.options) == 1
 
 
@@ -181,37 +160,21 @@ def test_the_best_fixed_choice_is_picked_on_other_turns_than_it_is_compared_on()
 
 
 TINY = {
-    "s_per": (2, 4),
-    "overlap_rate": (0.0, 1.0),
-    "width": (2, 8),
-    "nodes": (16, 64),
+    "s_per": (2, 4), "overlap_rate": (0.0, 1.0), "width": (2, 8), "nodes": (16, 64),
     "degree": (1.0, 3.0),
-}
+}  # fmt: skip
 
 
-def table(
-    gain=lambda s, r, w, n, d: 1.0 + s * r / (w + n / 100 + d), axes=TINY, kernel="rows"
-) -> GainTable:
-    places = [
-        MeasuredGain(s, r, w, n, d, gain(s, r, w, n, d), kernel=kernel)
-        for s in axes["s_per"]
-        for r in axes["overlap_rate"]
-        for w in axes["width"]
-        for n in axes["nodes"]
-        for d in axes["degree"]
-    ]
+def table(gain=lambda s, r, w, n, d: 1.0 + s * r / (w + n / 100 + d), kernel="rows") -> GainTable:
+    places = [MeasuredGain(*at, gain(*at), kernel=kernel) for at in product(*TINY.values())]
     return GainTable(device="cpu", machine={"name": "a test", "threads": 1}, points=places)
 
 
 @settings(max_examples=200)
 @given(
-    data=st.data(),
-    s_per=st.integers(2, 9),
-    width=st.integers(1, 20),
-    nodes=st.integers(0, 200),
-    degree=st.floats(0.0, 10.0),
-    rates=st.tuples(st.floats(0, 1), st.floats(0, 1)),
-)
+    data=st.data(), s_per=st.integers(2, 9), width=st.integers(1, 20), nodes=st.integers(0, 200),
+    degree=st.floats(0.0, 10.0), rates=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)  # fmt: skip
 def test_interpolation_is_monotone_where_the_points_are(data, s_per, width, nodes, degree, rates):
     """More overlap never lowers the gain between points that rise with overlap; and no value
     leaves the range of the points."""
@@ -295,11 +258,11 @@ def test_gains_that_cannot_be_asked_for():
 
 @settings(max_examples=60)
 @given(
-    nodes=st.integers(2, 60),
-    share=st.floats(0.0, 1.0),
-    rate=st.floats(0.0, 1.0),
-    snapshots=st.integers(1, 8),
-    seed=st.integers(1, 5),
+    st.integers(2, 60),
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 1.0),
+    st.integers(1, 8),
+    st.integers(1, 5),
 )
 def test_random_groups_have_the_rate_they_were_asked_for(nodes, share, rate, snapshots, seed):
     edges = int(share * nodes * (nodes - 1) / snapshots)
@@ -320,73 +283,6 @@ def _pairs(csr) -> set[tuple[int, int]]:
     return set(zip(rows.tolist(), csr.indices.tolist(), strict=True))
 
 
-COMPILED = {"spmm", "aggregate_parts", "aggregate_parts_scatter", "merge_exclusive",
-            "unpack_offsets", "multiply", "aggregate", "scatter"}  # fmt: skip
-"""Compiled operators that aggregate, or open what arrived for it."""
-
-
-class Recorder:
-    """A compiled module or object that notes which of `COMPILED` were called."""
-
-    def __init__(self, native: Any, called: set[str]) -> None:
-        self._native, self._called = native, called
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._native, name)
-        if name == "SlicedGroup":
-            return lambda *given: Recorder(found(*given), self._called)
-        if name not in COMPILED:
-            return found
-
-        def call(*given: Any, **named: Any) -> Any:
-            self._called.add(name)
-            return found(*given, **named)
-
-        return call
-
-
-@pytest.mark.parametrize("s_per", [1, 4])
-@pytest.mark.parametrize(
-    "switches",
-    [{"compiled_step": False}, stage(PUBLISHED), {"arena": True},
-     {**stage(PUBLISHED), "arena": True}, {}],
-    ids=["rows", "slices", "scattered rows", "scattered slices", "products"],
-)  # fmt: skip
-def test_the_tuner_times_the_kernels_that_run(monkeypatch, request, switches, s_per):
-    """The compiled operators of a race of the table are those of the engine's turn."""
-    called: set[str] = set()
-    host = build_info.extension(torch.device("cpu"))
-    monkeypatch.setattr(build_info, "_import", lambda name: (Recorder(host, called), ""))
-    multiply = FrameProduct.multiply
-
-    def counted(*given: Any, **named: Any) -> None:
-        called.add("multiply")
-        multiply(*given, **named)
-
-    monkeypatch.setattr(FrameProduct, "multiply", counted)
-    serve(monkeypatch, tiny_sequence(nodes=30, edges=90, snapshots=12))
-    task = tiny_workload(model="evolvegcn", frame=8)
-    with closing(PipadSystem(s_per=s_per).open(task, switches=switches)) as trainer:
-        trainer.prepare()
-        engine = trainer.engine
-        times = trainer.task.times(0)
-        for _ in range(2):  # the first also makes what is kept
-            called.clear()
-            engine.first(times)
-            engine.turn(times, 5, wants=True)()
-            engine.finish()
-        running = called.copy()
-    assert engine.kernel.name == request.node.callspec.id.removesuffix(f"-{s_per}")
-    partitions = partitions_for(engine.kernel, random_group(30, 90, 0.7), "cpu")
-    device = (torch.device("cpu"),) if isinstance(engine.kernel, ArrivedKernel) else ()
-    turn = engine.kernel.turn(partitions, split(range(8), s_per), 5, *device)
-    for _ in range(3):  # lists of rows are sorted at the second product
-        called.clear()
-        turn()
-    assert called
-    assert called == running
-
-
 def test_the_command_writes_where_training_looks(tmp_path, monkeypatch, capsys):
     """Real races of one place of the grid."""
     one = {name: values[:1] for name, values in TINY.items()}
@@ -403,39 +299,38 @@ def test_the_command_writes_where_training_looks(tmp_path, monkeypatch, capsys):
     assert GainTable.find("cpu", "rows").quick
 
 
-def test_the_bytes_of_a_frame_are_those_of_its_edges_and_features(monkeypatch) -> None:
-    def csr(edges: int, values: bool) -> Csr:
-        indptr = torch.tensor([0, edges, edges, edges])
-        weights = torch.ones(edges) if values else None
-        return Csr(indptr, torch.arange(edges, dtype=torch.int32), 3, weights)
-
-    for weighted, each in ((False, 16), (True, 20)):
-        topology = [csr(t % 3, weighted) for t in range(6)]
-        data = TinySequence(topology, torch.zeros(6, 3, 2), torch.zeros(6, 3), 3)
-        monkeypatch.setattr(workload_data, "load", lambda task, data=data: data)
-        task = SimpleNamespace(frame=2, stride=1)
-        wanted = [each * (t % 3 + (t + 1) % 3) + 2 * 4 * 3 * 2 for t in range(4)]
-        assert fig3.frame_bytes(task) == wanted
+@pytest.mark.parametrize(("weighted", "each"), [(False, 16), (True, 20)])
+def test_the_bytes_of_a_frame_are_those_of_its_edges_and_features(monkeypatch, weighted, each):
+    topology = []
+    for edges in (0, 1, 2, 0, 1, 2):
+        values = torch.ones(edges) if weighted else None
+        indptr, columns = torch.tensor([0, *[edges] * 3]), torch.arange(edges, dtype=torch.int32)
+        topology.append(Csr(indptr, columns, 3, values))
+    data = TinySequence(topology, torch.zeros(6, 3, 2), torch.zeros(6, 3), 3)
+    monkeypatch.setattr(workload_data, "load", lambda task: data)
+    wanted = [each * (t % 3 + (t + 1) % 3) + 2 * 4 * 3 * 2 for t in range(4)]
+    assert fig3.frame_bytes(SimpleNamespace(frame=2, stride=1)) == wanted
 
 
 @pytest.mark.parametrize("link", ladders.LADDERS)
 def test_settings_turn_one_switch_at_a_time(link) -> None:
-    known = {t.name for t in get_system("pipad").techniques}
-    order = ladders.LADDERS[link]
+    known, order = {t.name for t in get_system("pipad").techniques}, ladders.LADDERS[link]
+
+    def turned(switches, base) -> set[str]:
+        return {k for k in switches if switches[k] != base[k]}
+
     ladder = list(ladders.settings(link, "ladder").values())
     for before, after, name in zip(ladder, ladder[1:], order, strict=False):
         assert set(after) <= known
-        assert {k for k in after if after[k] != before[k]} == {name}
+        assert turned(after, before) == {name}
         assert after[name]
     removed = ladders.settings(link, "removed")
     everything = removed[ladders.ON]
     assert removed[ladders.AGAIN] == everything
-    for name, switches in list(removed.items())[2:]:
-        assert {k for k in switches if switches[k] != everything[k]} == {name}
-    for name in order:  # the top of the ladder has what `all on` has
-        assert everything[name] == ladder[-1][name]
-    for name, switches in list(ladders.settings(link, "alone").items())[1:]:
-        assert {k for k in switches if switches[k] != ladder[0][k]} == {name}
+    assert all(turned(one, everything) == {name} for name, one in list(removed.items())[2:])
+    assert {name: everything[name] for name in order} == {name: ladder[-1][name] for name in order}
+    alone = list(ladders.settings(link, "alone").items())[1:]
+    assert all(turned(one, ladder[0]) == {name} for name, one in alone)
 
 
 @pytest.mark.parametrize("number", [1, 2])

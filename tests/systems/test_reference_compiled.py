@@ -56,16 +56,6 @@ def test_traced_as_the_reference_and_once(monkeypatch, model, loss_on, task):
     assert "compiled 1 graph in" in trainer.notes[0]
 
 
-def test_frames_of_other_shapes_are_counted(monkeypatch):
-    trainer, _ = opened(monkeypatch, "aot_eager", frame=3)
-    trainer.step(0)
-    assert trainer.meter.counters["recompilations"] == 0
-    features, edges, coefficient = trainer._arrays
-    trainer._arrays = features, edges[..., :-1], coefficient[..., :-1]
-    trainer.step(1)
-    assert trainer.meter.counters["recompilations"] == 1
-
-
 def test_without_a_compiler_it_says_so(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     (reason,) = get_system("compiled").unsupported(tiny_workload(), "cpu")

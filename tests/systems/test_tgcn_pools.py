@@ -8,7 +8,7 @@ import pytest
 import torch
 from tgcn_tiny import events, losses, opened
 
-from dgbench.kernels_cuda.edge_sampling import EdgeTable, sample_nodewise
+from dgbench.kernels_cuda.edge_sampling import EdgeTable
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.tgcn.pools import sample_pools, sample_subgraphs
 from dgbench.systems.tgcn.program import Program
@@ -52,21 +52,6 @@ def table_of(edges) -> EdgeTable:
     count = 1 + int(torch.cat([src, dst]).max())
     t = torch.arange(len(edges)).double()
     return EdgeTable.build(src, dst, t, count, undirected=True)
-
-
-def test_a_sample_is_what_root_after_root_draws():
-    stream = events(400, 60)
-    table = EdgeTable.build(stream.src, stream.dst, stream.t, 60, undirected=True)
-    for seed in range(3):
-        sample = sample_pools(table, 0.5, seed=seed)
-        found: set[int] = set()
-        for k, root in enumerate(sample.roots):
-            assert len(found) < 200
-            one = sample_nodewise(table, root.reshape(1), share=0.5, layers=2, seed=seed, first=k)
-            assert torch.equal(one.pools[0], sample.pools[k])
-            before, found = set(found), found | set(one.edges().tolist())
-        assert before <= set(sample.edges.tolist()) <= found
-        assert sample.edges.numel() == 200
 
 
 GRAPH = [(0, 1), (0, 1), (1, 2), (2, 3), (0, 2), (3, 4), (4, 4), (1, 4)]

@@ -10,10 +10,13 @@ from tgcn_tiny import events, task
 from dgbench.models.streaming import Dygnn
 from dgbench.models.streaming.jodie import Jodie
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base.interaction_checks import whole_times
 from dgbench.systems.base.interactions import interaction_data
-from dgbench.systems.tgcn import plan
+from dgbench.systems.tgcn import frontier, plan
 from dgbench.systems.tgcn.balance import balance
+from dgbench.systems.tgcn.degrees import MIN_TAIL, rescaled_gap, tail_of
 from dgbench.systems.tgcn.links import machine
+from dgbench.systems.tgcn.methods import timed
 from dgbench.systems.tgcn.projection import EpochLoad, Pieces, even_load, project_epoch
 from dgbench.systems.tgcn.scaling_runs import load_of, open_on, train_alike
 from dgbench.systems.tgcn.schedule import make_schedule
@@ -40,11 +43,10 @@ def test_a_vertex_takes_what_its_state_takes(hidden) -> None:
 
 
 def test_activations_are_bounded_by_what_a_refresh_keeps() -> None:
-    model, rows = Dygnn(64), 500
+    model, rows, kept = Dygnn(64), 500, dict[int, int]()
     state, waits = model.new_state(rows)
     waits.count_s += 1
     waits.count_g += 1
-    kept: dict[int, int] = {}
 
     def note(x: torch.Tensor) -> torch.Tensor:
         kept[x.untyped_storage().data_ptr()] = x.numel() * x.element_size()
@@ -54,11 +56,7 @@ def test_activations_are_bounded_by_what_a_refresh_keeps() -> None:
         new = model.refresh(state, waits)
     del new
     vectors = sum(kept.values()) / rows / (4 * 64)
-    assert vectors <= plan.ACTIVATIONS
-    assert vectors >= plan.ACTIVATIONS / 2
-
-
-# Projected epochs.
+    assert plan.ACTIVATIONS / 2 <= vectors <= plan.ACTIVATIONS
 
 
 def test_even_grids_on_eight_devices_take_an_eighth_and_the_exchange() -> None:
@@ -85,9 +83,6 @@ def test_a_device_waits_for_those_that_send_to_it_only() -> None:
     options = {"size": SIZE, "schedule": schedule, "overlap": False}
     found = project_epoch(load, Pieces(1e-6, 0.0), machine(size=4), **options)
     assert found.pairs_s == pytest.approx(1.0)
-
-
-# Loads of small streams.
 
 
 def test_devices_train_alike_and_pass_on_what_the_formula_says() -> None:
@@ -125,9 +120,8 @@ def test_bad_arguments_are_named() -> None:
         ("intervals", lambda: plan.Cut(intervals=0)),
         ("parts", lambda: plan.Cut(devices=2, parts=2)),
         ("padding", lambda: plan.baseline_memory(TWITTER, "jodie", padding=0.5)),
-        ("devices", lambda: project_epoch(
-            load, PIECES, machine(size=4), size=SIZE, schedule=make_schedule(4)
-        )),
+        ("devices", lambda: project_epoch(load, PIECES, machine(size=4), size=SIZE,
+                                          schedule=make_schedule(4))),
         ("time", lambda: Pieces(-1, 0)),
         ("share", lambda: even_load(SIZE, plan.Cut(devices=2), share=np.ones((3, 3)))),
         ("pairs", lambda: EpochLoad(np.ones((1, 2, 3)), np.ones((1, 2)), np.ones((1, 2)))),
@@ -135,3 +129,57 @@ def test_bad_arguments_are_named() -> None:
     ):  # fmt: skip
         with pytest.raises(InvalidInputError, match=name):
             call()
+
+
+# --- tails of degrees, probes, turns and frontiers ------------------------------------------------
+
+
+def test_the_tail_of_a_power_law_is_found() -> None:
+    numbers = np.random.default_rng(3)
+    body = numbers.integers(1, 20, 4000)
+    tail = np.floor(20 * (1 - numbers.random(4000)) ** (-1 / 1.5)).astype(np.int64)
+    found = tail_of(np.concatenate([body, tail]))
+    assert 14 <= found.least <= 40
+    assert found.laws.exponent == pytest.approx(2.5, abs=0.15)
+    assert found.laws.nearer == "power law"
+    assert found.laws.power_gap < 0.05
+
+
+def test_other_degrees_have_another_tail_or_none() -> None:
+    drawn = 1 + np.floor(np.random.default_rng(4).exponential(30, 5000)).astype(np.int64)
+    assert tail_of(drawn).laws.nearer == "exponential"
+    for none in (np.zeros(500, dtype=np.int64), np.arange(1, MIN_TAIL), np.full(500, 7)):
+        assert tail_of(none) is None
+
+
+def test_scaled_degrees_do_not_differ() -> None:
+    degrees = 2 * np.random.default_rng(5).integers(1, 50, 300)
+    assert rescaled_gap(degrees, degrees // 2) == 0
+    assert rescaled_gap(degrees, np.zeros_like(degrees)) == 1
+    mixed = np.where(np.arange(300) % 2, degrees, 0)
+    assert rescaled_gap(degrees, mixed) == pytest.approx(0.5, abs=0.1)
+    assert rescaled_gap(degrees, degrees // 2, least=10**9) == 1  # nothing is left
+
+
+def test_a_probe_does_not_end_among_events_of_one_time():
+    t = torch.tensor([0.0, 1.0, 2.0, 3.0, 3.0, 4.0, 5.0, 5.0, 5.0, 5.0], dtype=torch.float64)
+    # 3.0 goes on, then all is of one time, and then the stream ends.
+    found = [whole_times(t, first, 3) for first in (0, 1, 2, 5, 6, 7)]
+    assert found == [0, 0, 2, 3, 6, 7]
+
+
+def test_turns_alternate_and_the_first_is_dropped() -> None:
+    order: list[str] = []
+    seconds: dict[str, list[float]] = {}
+    for turn in (-1, 0, 1):
+        timed({name: lambda name=name: order.append(name) for name in "ab"}, seconds, turn)
+    assert order == ["b", "a", "a", "b", "b", "a"]
+    assert {name: len(found) for name, found in seconds.items()} == {"a": 2, "b": 2}
+
+
+def test_a_frontier_steps() -> None:
+    sample = frontier.walk("brs", 500, 40)
+    assert sample.stats.draws == 40
+    assert sample.stats.elements_scanned == 40 * 500  # the whole table, each step
+    assert frontier.walk("sis", 500, 40).stats.elements_scanned == 0
+    assert frontier.frontier_calls(frontier.MAX_FRONTIER + 1) == {}

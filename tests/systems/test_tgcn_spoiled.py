@@ -24,7 +24,7 @@ BY_NAME = {one.name: one for one in tgcn_experiments.EXPERIMENTS}
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
     """Sizes at which a cell takes less than a second."""
-    monkeypatch.setitem(races.EVENTS, "smoke", 400)
+    monkeypatch.setitem(races.EVENTS, "smoke", 200)
     monkeypatch.setattr(races, "CHECKED", 24)
 
 
@@ -57,8 +57,7 @@ def scores_half_more(trainer, events, result, number, scale):
 
 
 def scores_half_more_later(trainer, events, result, number, scale):
-    if number >= 2:
-        result.positives *= 1.5
+    result.positives *= 1.5 if number >= 2 else 1
 
 
 def losses_off(trainer, events, result, number, scale):
@@ -84,19 +83,13 @@ def rows_swapped(trainer, events, result, number, scale):
 
 
 TRAINERS = {
-    "tgcn": TgcnTrainer,
-    "tgcn, streamed": TgcnTrainer,
-    "dygnn": BaselineTrainer,
+    "tgcn": TgcnTrainer, "tgcn, streamed": TgcnTrainer, "dygnn": BaselineTrainer,
     "jodie": BaselineTrainer,
-}
+}  # fmt: skip
 SPOILED = {
-    scores_half_more: "outputs",
-    scores_half_more_later: "outputs",
-    losses_off: "losses",
-    no_gradients: "gradients",
-    one_gradient_off: "gradients",
-    rows_swapped: "outputs",
-}
+    scores_half_more: "outputs", scores_half_more_later: "outputs", losses_off: "losses",
+    no_gradients: "gradients", one_gradient_off: "gradients", rows_swapped: "outputs",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("system", TRAINERS)
@@ -105,7 +98,7 @@ def test_right_results_pass(system):
 
 
 def test_contenders_that_are_spoiled_in_a_later_process_fail(monkeypatch):
-    monkeypatch.setitem(races.EVENTS, "smoke", 160)
+    monkeypatch.setitem(races.EVENTS, "smoke", 120)
     params = {"dataset": "lastfm", "what": "race"}
     assert not failed("fig6", 2, **params)
     spoil_steps(monkeypatch, TgcnTrainer, no_gradients)
@@ -113,14 +106,10 @@ def test_contenders_that_are_spoiled_in_a_later_process_fail(monkeypatch):
 
 
 CASES = [
-    *(("tgcn", spoil) for spoil in SPOILED),
-    ("tgcn, streamed", scores_half_more_later),
-    ("dygnn", scores_half_more),
-    ("dygnn", one_gradient_off),
-    ("jodie", losses_off),
-    ("jodie", rows_swapped),
-    ("jodie", no_gradients),
-]
+    *(("tgcn", spoil) for spoil in SPOILED), ("tgcn, streamed", scores_half_more_later),
+    ("dygnn", scores_half_more), ("dygnn", one_gradient_off), ("jodie", losses_off),
+    ("jodie", rows_swapped), ("jodie", no_gradients),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("system", "spoil"), CASES)
@@ -153,9 +142,6 @@ def test_bytes_that_are_off_by_one_fail(monkeypatch):
     )
     for system in ("tgcn", "dygnn", "jodie"):
         assert "bytes" in failed("table3", dataset="lastfm", system=system)
-
-
-# Grids, samples, draws, volumes and loads that are off by one thing.
 
 
 def order_swapped(grids):
@@ -219,9 +205,8 @@ def test_grids_that_are_miscounted_fail(monkeypatch):
     assert "counters" in failed("partition", **GRIDS)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_samples_of_timed_turns_that_are_wrong_fail(monkeypatch, number):
-    assert not failed("fig7", number, **DRAWS)
+def test_samples_of_timed_turns_that_are_wrong_fail(monkeypatch):
+    assert not failed("fig7", 2, **DRAWS)
     right = fig7.timed
 
     def timed(calls, spent, turn, results):
@@ -231,7 +216,8 @@ def test_samples_of_timed_turns_that_are_wrong_fail(monkeypatch, number):
                 edges_rolled(sample)
 
     monkeypatch.setattr(fig7, "timed", timed)
-    assert "samples" in failed("fig7", number, **DRAWS)
+    assert "samples" in failed("fig7", 1, **DRAWS)
+    assert "samples" in failed("fig7", 2, **DRAWS)
 
 
 def test_a_tree_whose_changes_spread_fails(monkeypatch):
@@ -245,10 +231,8 @@ def test_a_tree_whose_changes_spread_fails(monkeypatch):
 def test_draws_by_another_law_fail():
     weights = (1, 2, 3, 5, 8, 1)
     assert all(one.passed for one in fig7.checked_draws())
-    ways = {"brs_literal": {"method": "brs_literal", "arity": 2}}
-    assert not all(
-        one.passed for one in recounts.check_draws(ways, weights)
-    )  # biased, as the paper prints it
+    biased = {"brs_literal": {"method": "brs_literal", "arity": 2}}  # as the paper prints it
+    assert not all(one.passed for one in recounts.check_draws(biased, weights))
 
 
 def test_ranks_that_train_on_other_scores_fail(monkeypatch, small_loads):

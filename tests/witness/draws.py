@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,6 +88,27 @@ class Layers:
 def softmax(x: Tensor) -> Tensor:
     """Shares of e^x."""
     return torch.exp(x - x.max()) / torch.exp(x - x.max()).sum()
+
+
+def attention(queries: Sequence[Tensor], keys: Sequence[Any], values: Sequence[Any]) -> Tensor:
+    """Scaled dot-product attention, heads side by side; keys and values by neighbour and head."""
+    heads = []
+    for head, q in enumerate(queries):
+        share = softmax(torch.stack([q @ key[head] / math.sqrt(q.numel()) for key in keys]))
+        heads.append(sum(s * value[head] for s, value in zip(share, values, strict=True)))
+    return torch.cat(heads)
+
+
+def graph_attention(shown: Sequence[Tensor], source: Tensor, target: Tensor) -> Any:
+    """A head of GAT over a vertex, which comes first, and its neighbours."""
+    raw = torch.stack([source @ y + target @ shown[0] for y in shown])
+    share = softmax(torch.where(raw > 0, raw, 0.2 * raw))
+    return sum(s * y for s, y in zip(share, shown, strict=True))
+
+
+def elu(x: Tensor) -> Tensor:
+    """x, or e^x - 1 below zero."""
+    return torch.where(x > 0, x, torch.exp(x) - 1)
 
 
 def doubles(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

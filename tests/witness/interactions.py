@@ -47,8 +47,7 @@ class Vertex:
     vectors: dict[str, Tensor]
     last: dict[str, float] = field(default_factory=lambda: dict.fromkeys(ROLES, NEVER))
     waiting: dict[str, list[tuple[Tensor, float]]] = field(
-        default_factory=lambda: {"s": [], "g": []}
-    )
+        default_factory=lambda: {role: [] for role in ROLES})  # fmt: skip
     pushed: dict[str, Tensor] = field(default_factory=dict)
     near: list[tuple[int, float, bool]] = field(default_factory=list)
 
@@ -74,14 +73,9 @@ class InteractionWitness(Layers):
     """
 
     def __init__(
-        self,
-        task: Any,
-        events: Sequence[tuple[int, int, float]],
-        num_nodes: int,
-        num_src: int | None,
-        parameters: Mapping[str, Tensor],
-        first: Mapping[str, Tensor],
-    ) -> None:
+        self, task: Any, events: Sequence[tuple[int, int, float]], num_nodes: int,
+        num_src: int | None, parameters: Mapping[str, Tensor], first: Mapping[str, Tensor],
+    ) -> None:  # fmt: skip
         kept = len(events) if task.events is None else min(task.events, len(events))
         self.task, self.events, self.num_nodes = task, list(events[:kept]), num_nodes
         self.p = doubles(parameters)
@@ -122,8 +116,6 @@ class InteractionWitness(Layers):
             borders.append(ranked[low] + (ranked[high] - ranked[low]) * (at - low))
         return [sum(count > border for border in borders) if count else -1 for count in often]
 
-    # --- batches ----------------------------------------------------------------------------------
-
     def values(self, events: Sequence[int]) -> list[list[int]]:
         """Events by their time."""
         found: list[list[int]] = []
@@ -161,8 +153,6 @@ class InteractionWitness(Layers):
             borders = [len(value) * part // parts for part in range(parts + 1)]
             found += [[value[a:b]] for a, b in zip(borders, borders[1:])]  # noqa: B905, RUF007
         return found
-
-    # --- the state --------------------------------------------------------------------------------
 
     def reset(self) -> None:
         """Forget what happened."""
@@ -241,8 +231,6 @@ class InteractionWitness(Layers):
                 new.vectors["seen"] = partner
         return new
 
-    # --- scores -----------------------------------------------------------------------------------
-
     def scored(self, k: int, fresh: Mapping[int, Vertex]) -> tuple[Tensor, float, float]:
         """Loss of an event, its score and its negative's."""
         src, dst, t = self.events[k]
@@ -286,8 +274,6 @@ class InteractionWitness(Layers):
             else:
                 loss = loss - logits[label] + torch.log(torch.exp(logits).sum())
         return loss, right, asked
-
-    # --- going over events ------------------------------------------------------------------------
 
     def step(self, events: Sequence[int], found: list[Any]) -> Tensor:
         """Loss summed over events that are scored from one state, which they then change."""

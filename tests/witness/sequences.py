@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.witness.draws import Adam, Layers, doubles, softmax
+from tests.witness.draws import Adam, Layers, attention, doubles, elu, graph_attention
 
 Step = tuple[int, int]
 """Entity and snapshot."""
@@ -36,13 +36,9 @@ class SequenceWitness(Layers):
     """
 
     def __init__(
-        self,
-        task: Any,
-        edges: Sequence[Sequence[tuple[int, int]]],
-        features: Tensor,
-        scored: Sequence[tuple[Any, int, bool]],
-        parameters: Mapping[str, Tensor],
-    ) -> None:
+        self, task: Any, edges: Sequence[Sequence[tuple[int, int]]], features: Tensor,
+        scored: Sequence[tuple[Any, int, bool]], parameters: Mapping[str, Tensor],
+    ) -> None:  # fmt: skip
         self.task, self.edges, self.features = task, edges, features.double()
         self.p = doubles(parameters)
         self.adam = Adam(self.p, task.lr)
@@ -52,8 +48,6 @@ class SequenceWitness(Layers):
         for entity, snapshot in self.steps:
             self.sequences.setdefault(entity, []).append(snapshot)
         self.check_draw()
-
-    # --- what is scored ---------------------------------------------------------------------------
 
     def check_draw(self) -> None:
         """Check that what is scored is a draw from what may be, labelled by the next snapshot."""
@@ -105,8 +99,6 @@ class SequenceWitness(Layers):
         if at != len(self.scored):
             raise AssertionError("more is scored than there is")
 
-    # --- the network ------------------------------------------------------------------------------
-
     def propagate(self, snapshot: int, rows: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """A-hat times rows: loops added, scaled by degrees."""
         degree = dict.fromkeys(rows, 1.0)
@@ -144,21 +136,15 @@ class SequenceWitness(Layers):
 
     def attended(self, snapshot: int, rows: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Graph attention of DySAT."""
-        shown = {v: x @ self.p["weight"] for v, x in rows.items()}
+        shown = {v: (x @ self.p["weight"]).chunk(self.task.heads) for v, x in rows.items()}
         out = {}
         for v in rows:
             near = [v, *(src for src, dst in self.edges[snapshot] if dst == v)]
             heads = []
             for head in range(self.task.heads):
-                y = {u: shown[u].chunk(self.task.heads)[head] for u in near}
-                raw = torch.stack([
-                    self.p["att_source"][head] @ y[u] + self.p["att_target"][head] @ y[v]
-                    for u in near
-                ])  # fmt: skip
-                share = softmax(torch.where(raw > 0, raw, 0.2 * raw))
-                heads.append(sum(s * y[u] for s, u in zip(share, near, strict=True)))
-            x = torch.cat(heads) + self.p["bias"]
-            out[v] = torch.where(x > 0, x, torch.exp(x) - 1)
+                ends = (self.p[f"att_{end}"][head] for end in ("source", "target"))
+                heads.append(graph_attention([shown[u][head] for u in near], *ends))
+            out[v] = elu(torch.cat(heads) + self.p["bias"])
         return out
 
     def temporal(self, rows: list[Tensor]) -> list[Tensor]:
@@ -197,13 +183,7 @@ class SequenceWitness(Layers):
         out = []
         for step in range(len(rows)):
             seen = range(step + 1 if self.task.causal else len(rows))
-            heads = []
-            for head in range(self.task.heads):
-                q = asked[step][head]
-                scores = torch.stack([q @ keys[s][head] for s in seen])
-                share = softmax(scores / math.sqrt(q.numel()))
-                heads.append(sum(w * values[s][head] for w, s in zip(share, seen, strict=True)))
-            out.append(torch.cat(heads))
+            out.append(attention(asked[step], [keys[s] for s in seen], [values[s] for s in seen]))
         return out
 
     def outputs(self) -> dict[Step, Tensor]:
@@ -219,8 +199,6 @@ class SequenceWitness(Layers):
             out = self.temporal([spatial[v, t] for t in snapshots])
             found |= {(v, t): h for t, h in zip(snapshots, out, strict=True)}
         return found
-
-    # --- training ---------------------------------------------------------------------------------
 
     def logits(self, place: Any, hidden: Mapping[Step, Tensor]) -> Tensor:
         """Scores of both classes of a vertex-step or a pair."""
@@ -291,12 +269,10 @@ def check_placement(steps: Sequence[Step], workers: Sequence[int], count: int) -
 
 
 def check_rows(
-    steps: Sequence[Step],
-    sequences: Sequence[Sequence[int]],
-    cells: Sequence[Sequence[tuple[int, int]]],
-    begins: Mapping[tuple[int, int], bool],
+    steps: Sequence[Step], sequences: Sequence[Sequence[int]],
+    cells: Sequence[Sequence[tuple[int, int]]], begins: Mapping[tuple[int, int], bool],
     padding: Sequence[tuple[int, int]],
-) -> None:
+) -> None:  # fmt: skip
     """Check sequences that stand in rows.
 
     Args:

@@ -25,10 +25,12 @@ from torch import Tensor
 from tests.witness.draws import (
     Adam,
     Layers,
+    attention,
     average_precision,
     doubles,
+    elu,
+    graph_attention,
     negative_candidates,
-    softmax,
     softplus,
     split_mix,
 )
@@ -85,15 +87,10 @@ class StreamWitness(Layers):
     """
 
     def __init__(
-        self,
-        task: Any,
-        events: Sequence[tuple[int, int, float]],
-        num_nodes: int,
-        num_src: int | None,
-        node_feat: Tensor | None,
-        edge_feat: Tensor | None,
+        self, task: Any, events: Sequence[tuple[int, int, float]], num_nodes: int,
+        num_src: int | None, node_feat: Tensor | None, edge_feat: Tensor | None,
         parameters: Mapping[str, Tensor],
-    ) -> None:
+    ) -> None:  # fmt: skip
         kept = len(events) if task.events is None else min(task.events, len(events))
         self.task, self.events, self.num_nodes = task, list(events[:kept]), num_nodes
         self.node_feat = None if node_feat is None else node_feat.double()
@@ -108,8 +105,6 @@ class StreamWitness(Layers):
         self.given: list[SampleCall] = []
         self.calls: list[SampleCall] = []
         self.reset_memory()
-
-    # --- the graph --------------------------------------------------------------------------------
 
     def insert(self, last: int) -> None:
         """Let the graph take in all events before `last`."""
@@ -162,8 +157,6 @@ class StreamWitness(Layers):
         self.calls.append(SampleCall(list(roots), list(times), [hops for hops, _, _ in every]))
         return every
 
-    # --- batches ----------------------------------------------------------------------------------
-
     def cut(self, events: Sequence[int], epoch: int | None) -> list[list[int]]:
         """Events in batches; `epoch` None: of scoring, where the first is a whole one."""
         task, size = self.task, self.task.batch
@@ -194,8 +187,6 @@ class StreamWitness(Layers):
         """The vertex that stands in for the destination of each event."""
         count = len(self.candidates)
         return [self.candidates[split_mix(self.task.seed, 0, k) % count] for k in events]
-
-    # --- memory -----------------------------------------------------------------------------------
 
     def reset_memory(self) -> None:
         """Forget everything."""
@@ -259,8 +250,6 @@ class StreamWitness(Layers):
         """Parameters by name."""
         return {name: p.detach() for name, p in self.p.items()}
 
-    # --- the network ------------------------------------------------------------------------------
-
     def time_code(self, name: str, age: float) -> Tensor:
         """cos(w age + b)."""
         return torch.cos(self.p[f"{name}.weight"][:, 0] * age + self.p[f"{name}.bias"])
@@ -288,15 +277,9 @@ class StreamWitness(Layers):
         out = torch.zeros(self.task.hidden_dim, dtype=torch.float64)
         if rows:
             asking = torch.cat([own, self.time_code(f"{name}.time", 0.0)]) if timed else own
-            query = self.linear(f"{name}.query", asking).chunk(heads)
-            keys = [self.linear(f"{name}.key", row).chunk(heads) for row in rows]
-            values = [self.linear(f"{name}.value", row).chunk(heads) for row in rows]
-            parts = []
-            for head, q in enumerate(query):
-                scores = torch.stack([q @ key[head] / math.sqrt(q.numel()) for key in keys])
-                share = softmax(scores)
-                parts.append(sum(s * v[head] for s, v in zip(share, values, strict=True)))
-            out = torch.cat(parts)
+            keys, values = ([self.linear(f"{name}.{part}", row).chunk(heads) for row in rows]
+                            for part in ("key", "value"))  # fmt: skip
+            out = attention(self.linear(f"{name}.query", asking).chunk(heads), keys, values)
         inner = torch.relu(self.linear(f"{name}.merge.0", torch.cat([out, own])))
         return self.linear(f"{name}.merge.3", inner)
 
@@ -304,14 +287,10 @@ class StreamWitness(Layers):
         """GAT over a vertex and its neighbours."""
         heads = []
         for head, weight in enumerate(self.p[f"{name}.weight"]):
-            source, target = self.p[f"{name}.source"][head, 0], self.p[f"{name}.target"][head, 0]
-            seen = [weight @ h for h in (own, *near)]
-            raw = torch.stack([source @ y + target @ seen[0] for y in seen])
-            raw = torch.where(raw > 0, raw, 0.2 * raw)
-            share = softmax(raw)
-            heads.append(sum(s * y for s, y in zip(share, seen, strict=True)))
+            ends = (self.p[f"{name}.{end}"][head, 0] for end in ("source", "target"))
+            heads.append(graph_attention([weight @ h for h in (own, *near)], *ends))
         out = torch.cat(heads) + self.p[f"{name}.bias"]
-        return out if last else torch.where(out > 0, out, torch.exp(out) - 1)
+        return out if last else elu(out)
 
     def embed(
         self, roots: Sequence[int], times: Sequence[float], fresh: dict[int, Tensor]
@@ -361,8 +340,6 @@ class StreamWitness(Layers):
         """Score of a pair of embeddings."""
         inner = self.linear("head.source", source) + self.p["head.target.weight"] @ target
         return self.linear("head.score", torch.relu(inner))[0]
-
-    # --- training and scoring ---------------------------------------------------------------------
 
     def run(self, events: Sequence[int], epoch: int | None, into: Range) -> list[tuple[Any, Any]]:
         """Go over events batch by batch; trains unless `epoch` is None. Scores of every event."""
