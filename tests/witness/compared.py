@@ -17,11 +17,15 @@ def disagreements(
 ) -> dict[str, float]:
     """Names whose values differ by more than rounding, with the deviation; 1 where it is no number.
 
-    Values are tensors or floats, compared up to rounding, or anything else, compared exactly.
+    Values are tensors or floats, compared up to rounding, a float within a range of two, or
+    anything else, compared exactly.
     """
     found = dict.fromkeys(own.keys() ^ expected.keys(), 1.0)
     for name in own.keys() & expected.keys():
         a, b = own[name], expected[name]
+        if isinstance(b, tuple) and isinstance(a, float):
+            least, largest = b
+            b = min(max(a, least), largest)
         if not isinstance(b, (float, Tensor)):
             if a != b:
                 found[name] = 1.0

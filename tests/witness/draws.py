@@ -56,6 +56,10 @@ class Adam:
             p.grad = None
 
 
+TIE = 1e-9
+"""Difference of two scores in float64 that rounding alone may make."""
+
+
 def average_precision(positive: Sequence[float], negative: Sequence[float]) -> float:
     """Area under precision over recall, threshold by threshold; NaN without positives."""
     if not positive:
@@ -67,6 +71,18 @@ def average_precision(positive: Sequence[float], negative: Sequence[float]) -> f
         area += (hits - before) / len(positive) * hits / taken
         before = hits
     return area
+
+
+def precision_range(scores: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Least and largest average precision of (positive, negative) scores.
+
+    Scores that are the same number but for rounding may come in either order.
+    """
+    negative = [b for _, b in scores]
+    least, largest = (
+        average_precision([a + moved for a, _ in scores], negative) for moved in (-TIE, TIE)
+    )
+    return least, largest
 
 
 def softplus(x: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from tests.witness.draws import (
     elu,
     graph_attention,
     negative_candidates,
+    precision_range,
     softplus,
     split_mix,
 )
@@ -67,10 +68,16 @@ class Memory:
 
 @dataclass
 class Range:
-    """Result of training on, or scoring, a range of events."""
+    """Result of training on, or scoring, a range of events.
+
+    Attributes:
+        ap_range: of a witness, the least and the largest that `ap` may be if scores that differ by
+            rounding alone may come in either order.
+    """
 
     loss: float
     ap: float = math.nan
+    ap_range: tuple[float, float] | None = None
     batches: list[list[int]] = field(default_factory=list)
     negatives: list[list[int]] = field(default_factory=list)
 
@@ -391,6 +398,7 @@ class StreamWitness(Layers):
         with torch.no_grad():
             scores = self.run(range(first, last), None, found)
         found.ap = average_precision([a for a, _ in scores], [b for _, b in scores])
+        found.ap_range = precision_range(scores)
         if not remember:
             self.memory, self.unwritten, self.unwritten_time = kept
         return found
