@@ -229,3 +229,29 @@ def test_smoothing_adds_or_unites_repeated_edges(monkeypatch):
     mean = timeline.load_timeline(workload(smoothing="m_transform", window=3))
     torch.testing.assert_close(mean.features[4], whole.features[2:5].mean(0))
     same_training(life, added, nb=2).close()
+
+
+def test_the_next_block_travels_while_one_computes():
+    data, work = tiny_sequence(features=2, snapshots=9), workload()
+    trainer = open_esdg(work, data, {"arena": True}, nb=4)
+    trainer.prepare()
+    seen, load = [], trainer.delivery.load
+    way = trainer.delivery
+
+    def watched(block, recorded):
+        seen.append((block, way._coming is not None and way._coming.block == block))
+        return load(block, recorded)
+
+    trainer.runner._load = watched
+    trainer.train_epoch()
+    blocks = trainer.blocks
+    assert [b for b, _ in seen] == [*blocks[:-1], *reversed(blocks)]
+    assert [ahead for _, ahead in seen] == [False] + [True] * 6
+    assert way._coming is None
+    # What was begun and is not wanted is given up.
+    way.expect(blocks[0])
+    with load(blocks[1]) as inputs:
+        assert sorted(inputs.matrices) == list(blocks[1])
+    trainer.close()
+    one = open_esdg(work, data, {"arena": True}, nb=1)
+    assert not one.prefetching

@@ -15,6 +15,7 @@ from paper_rows import row_of
 from dgbench.datasets import twins
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
+from dgbench.harness.store.standing import judged
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.lab.evidence import conditions
 from dgbench.lab.experiment import RunContext
@@ -173,3 +174,11 @@ def test_a_bar_holds_where_every_interval_lies_above_it(ends, bar, agreement) ->
     assert (verdict.agreement, found.source, found.device) == (agreement, "timed", "cpu")
     assert verdict.agreement == "undecided" or verdict.strength == "weak"  # of one process each
     assert decide(claim, finding, found, floor=None).glyph == "u"
+
+
+def test_a_wrong_result_makes_rows_of_its_own_operator_void_and_no_others() -> None:
+    cells = [EXPERIMENTS[name].cells("smoke", "cpu")[0] for name in ("scan", "attention")]
+    good = equal("sums", 1, 1, against="product")
+    rows = [row_of(cell, number, checks=[good]) for number, cell in enumerate(cells)]
+    wrong = row_of(cells[0], 2, status="check", reason="outputs deviate")
+    assert [row.status for row in judged([*rows, wrong])] == ["void", "ok", "check"]

@@ -256,3 +256,19 @@ def test_training_is_the_same_whatever_may_be_kept(monkeypatch, switches, reuse)
         assert not rebuilt[0]
     else:
         assert 0 == rebuilt[0] < rebuilt[1] < rebuilt[2]
+
+
+def test_a_group_goes_as_a_whole_and_never_for_one_that_is_needed_later():
+    kept, gone = KeptGroups(lambda: 100), []
+    kept.on_evict = gone.append
+    kept.schedule = Schedule({(1,): [1], (2,): [2], (3,): [3], (9,): [9]}, 10)
+    assert kept.put((3,), "a", "x", 30)
+    assert kept.put((3,), "b", "y", 30)
+    assert kept.put((2,), "a", "z", 40)
+    assert not kept.put((9,), "a", "w", 10)  # all others are needed before
+    assert not kept.put((1,), "a", "w", 101)
+    assert kept.put((3,), "a", "bigger", 30)  # in the place of itself
+    assert not gone
+    assert kept.put((1,), "a", "v", 50)
+    assert gone == [(3,)]
+    assert (kept.nbytes, kept.identities()) == (90, {(1,), (2,)})

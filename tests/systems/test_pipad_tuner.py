@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import closing
 from functools import partial
 from itertools import product
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from pipad_rows import facts
-from tiny_data import TinySequence, tiny_sequence
+from tiny_data import TinySequence, serve, tiny_sequence, tiny_workload
 
 from dgbench.harness.cli import main
+from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.kernels_cuda.steps import FrameProduct
 from dgbench.runtime.errors import InvalidInputError, StoreError
 from dgbench.systems.base import Measurement, RunContext, get_system
 from dgbench.systems.base import data as workload_data
@@ -28,10 +32,12 @@ from dgbench.systems.pipad import ladders
 from dgbench.systems.pipad.experiments import fig3, fig11
 from dgbench.systems.pipad.experiments import tuning as experiment
 from dgbench.systems.pipad.gains import GainTable, MeasuredGain, measure_gains, save_all
-from dgbench.systems.pipad.groups import random_group
-from dgbench.systems.pipad.kernels import kernels_on
+from dgbench.systems.pipad.groups import partitions_for, random_group
+from dgbench.systems.pipad.kernels import ArrivedKernel, kernels_on
+from dgbench.systems.pipad.ladders import PUBLISHED, stage
 from dgbench.systems.pipad.layers import layer_deviation, pipad_layer, published_layer, single_layer
-from dgbench.systems.pipad.partitions import Partitions
+from dgbench.systems.pipad.partitions import Partitions, split
+from dgbench.systems.pipad.system import PipadSystem
 from dgbench.systems.pipad.tuner import OPTIONS, FrameFacts, Tuner
 
 
@@ -370,3 +376,70 @@ def test_every_layer_of_ours_is_the_definition(layer):
     run = layer(Partitions(data, norm="sym"), times, x, weight)
     for _ in range(2):  # what it keeps between calls is written anew
         assert layer_deviation(run(), csrs, x, weight) < 1e-6
+
+
+COMPILED = {"spmm", "aggregate_parts", "aggregate_parts_scatter", "merge_exclusive",
+            "unpack_offsets", "multiply", "aggregate", "scatter"}  # fmt: skip
+"""Compiled operators that aggregate, or open what arrived for it."""
+
+
+class Recorder:
+    """A compiled module or object that notes which of `COMPILED` were called."""
+
+    def __init__(self, native: Any, called: set[str]) -> None:
+        self._native, self._called = native, called
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._native, name)
+        if name == "SlicedGroup":
+            return lambda *given: Recorder(found(*given), self._called)
+        if name not in COMPILED:
+            return found
+
+        def call(*given: Any, **named: Any) -> Any:
+            self._called.add(name)
+            return found(*given, **named)
+
+        return call
+
+
+@pytest.mark.parametrize("s_per", [1, 4])
+@pytest.mark.parametrize(
+    "switches",
+    [{"compiled_step": False}, stage(PUBLISHED), {"arena": True},
+     {**stage(PUBLISHED), "arena": True}, {}],
+    ids=["rows", "slices", "scattered rows", "scattered slices", "products"],
+)  # fmt: skip
+def test_the_tuner_times_the_kernels_that_run(monkeypatch, request, switches, s_per):
+    """The compiled operators of a race of the table are those of the engine's turn."""
+    called: set[str] = set()
+    host = build_info.extension(torch.device("cpu"))
+    monkeypatch.setattr(build_info, "_import", lambda name: (Recorder(host, called), ""))
+    multiply = FrameProduct.multiply
+
+    def counted(*given: Any, **named: Any) -> None:
+        called.add("multiply")
+        multiply(*given, **named)
+
+    monkeypatch.setattr(FrameProduct, "multiply", counted)
+    serve(monkeypatch, tiny_sequence(nodes=30, edges=90, snapshots=12))
+    task = tiny_workload(model="evolvegcn", frame=8)
+    with closing(PipadSystem(s_per=s_per).open(task, switches=switches)) as trainer:
+        trainer.prepare()
+        engine = trainer.engine
+        times = trainer.task.times(0)
+        for _ in range(2):  # the first also makes what is kept
+            called.clear()
+            engine.first(times)
+            engine.turn(times, 5, wants=True)()
+            engine.finish()
+        running = called.copy()
+    assert engine.kernel.name == request.node.callspec.id.removesuffix(f"-{s_per}")
+    partitions = partitions_for(engine.kernel, random_group(30, 90, 0.7), "cpu")
+    device = (torch.device("cpu"),) if isinstance(engine.kernel, ArrivedKernel) else ()
+    turn = engine.kernel.turn(partitions, split(range(8), s_per), 5, *device)
+    for _ in range(3):  # lists of rows are sorted at the second product
+        called.clear()
+        turn()
+    assert called
+    assert called == running

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from dgc_tiny import random_sequence, tiny_workload
 from esdg_tiny import data, workload
 from pretended_cuda import DEVICE, Pretended, PretendedEvent
-from pretended_gnnflow import launch_pretended
+from pretended_gnnflow import here, launch_pretended
 from pretended_nccl import CALLED, launch_on_nccl
 from test_gnnflow_ranked import FIRST, E, alone
 from test_gnnflow_ranked import data as gnnflow_data
@@ -29,7 +29,7 @@ from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSetting
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings
 from dgbench.systems.esdg.experiments import rank_turns as esdg_turns
 from dgbench.systems.gnnflow import ranked as gnnflow_ranked
-from dgbench.systems.gnnflow.owners import IdentityHash, MachineLayout
+from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, MachineLayout
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 LIMIT_S = 120.0
@@ -205,3 +205,61 @@ def test_sizes_are_exchanged_only_where_they_depend_on_the_data():
     for found in launch_pretended(trained, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1):
         for each, sizes in zip(found, (1, 1 + 4), strict=True):
             assert [calls.get("host all_to_all_single", 0) for calls in each] == [sizes] * 3
+
+
+def sampled(comm: Communicator, layout: MachineLayout, how: dict) -> dict[str, object]:
+    """Where a rank draws samples, and what its host reads of them meanwhile."""
+    task = gnnflow_workload("dysat", chunks=1)
+    settings = gnnflow_ranked.GraphRankSettings(layout, **how)
+    owners = AssignedOwners(torch.arange(31) * 7 // 5 % layout.machines, layout.machines)
+    trainer = gnnflow_ranked.StreamRankTrainer(comm, owners, task, gnnflow_data(task), settings)
+    trainer.insert(E)
+    access, drawn, read = trainer.access, [], []
+    draw, home = access.graph.sample, Pretended.cpu
+
+    def watched(nodes, times, **more):
+        drawn.append(isinstance(nodes, Pretended))
+        return draw(nodes, times, **more)
+
+    def brought(tensor):
+        read.append(tensor.numel())
+        return home(tensor)
+
+    access.graph.sample = watched
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pretended, "cpu", brought)
+        roots = torch.arange(9) + 3 * comm.rank
+        times = torch.full((9,), float(E), dtype=torch.float64)
+        access.expect(torch.arange(FIRST, FIRST + 5))
+        before = CALLED.copy()
+        samples = access._sampler.sample(
+            *(x.to(access._there) for x in (roots, times)), draw=4,
+            positions=(roots - 3 * comm.rank).to(access._there),
+        )  # fmt: skip
+    calls = CALLED - before
+    found = [hop for hops in samples for hop in hops]
+    return {
+        "drawn": drawn, "read": read, "calls": dict(calls),
+        "there": all(isinstance(hop.eids, Pretended) for hop in found),
+        "eids": [here(hop.eids).tolist() for hop in found],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "layout", [MachineLayout(1, 2), MachineLayout(2, 1)], ids=["one machine", "two machines"]
+)
+def test_ranks_of_gnnflow_sample_on_their_devices(layout):
+    """Records that were drawn never come to the host, not even those for another machine."""
+    there, at_home = (
+        launch_pretended(sampled, 2, (layout, {"on_device": on}), device="cuda", timeout_s=LIMIT_S,
+                         threads=1)
+        for on in (True, False)
+    )  # fmt: skip
+    for own, host in zip(there, at_home, strict=True):
+        assert own["there"]
+        assert all(own["drawn"])
+        assert not own["read"]
+        assert own["eids"] == host["eids"]
+        assert sum(map(len, own["eids"])) > 0
+        assert not any(host["drawn"])
+        assert own["calls"] == host["calls"]

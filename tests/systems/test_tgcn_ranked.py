@@ -13,8 +13,11 @@ from torch.utils._pytree import tree_leaves
 
 from dgbench.datasets import EventStream
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.transfer import open_link
 from dgbench.systems.base.interactions import interaction_data
 from dgbench.systems.tgcn import measured
+from dgbench.systems.tgcn.feeding import StagedInterval
 from dgbench.systems.tgcn.links import machine
 from dgbench.systems.tgcn.measured import MeasuredLinks
 from dgbench.systems.tgcn.ranked import GridRankTrainer, train_ranked
@@ -182,3 +185,18 @@ def test_bad_arguments_are_named():
     for name, ranks, switches in (("partition", 1, {"partition": False}), ("ranks", 0, {})):
         with pytest.raises(InvalidInputError, match=name):
             train_ranked(task(), ranks, data=data, switches=switches)
+
+
+def test_ranks_keep_the_rows_and_grids_of_their_own_parts_alone():
+    one = opened(devices=4)
+    with open_link("cpu", Meter()) as link:
+        for interval in one.program.partition(one.edges_of(torch.arange(one.data.train_end))):
+            whole = StagedInterval.of(interval, link, 1)
+            own = [StagedInterval.of(interval, link, 1, rank) for rank in range(4)]
+            kept = sum(load.nbytes - load.events.nbytes for load in own)
+            assert kept == whole.nbytes - whole.events.nbytes
+            assert all(load.travelling == whole.travelling for load in own)
+            held = {
+                x.untyped_storage().nbytes() for p, _ in own[0].grids.values() for x in p.tensors()
+            }
+            assert sum(held) <= interval.src.nbytes
