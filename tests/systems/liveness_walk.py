@@ -80,7 +80,7 @@ def alive(task: Any) -> list[ResultCheck]:
     if isinstance(task, StreamWorkload):
         trainer: Any = get_system("gnnflow").open(task)  # type: ignore[arg-type]
         trainer.prepare()
-        parts = torch.arange(len(trainer.data.events))[-EVENTS * BATCHES :].split(EVENTS)
+        parts = _batches(trainer.data.events.t)
         last = len(parts) - 1
         steps: Iterable[int] = range(last)
         rows, frames = None, trainer.frames_replaced(dict(enumerate(parts)))
@@ -107,6 +107,16 @@ def alive(task: Any) -> list[ResultCheck]:
         )
     trainer.close()
     return liveness.check(measured, against="nothing")
+
+
+def _batches(times: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Batches of the last events; of all events in turn where those last ones share a time, before
+    which nothing that they name has a history."""
+    last = torch.arange(len(times))[-EVENTS * BATCHES :]
+    if times[last].unique().numel() >= BATCHES:
+        return last.split(EVENTS)
+    begins = torch.linspace(0, len(times) - EVENTS, BATCHES).long().tolist()
+    return [torch.arange(begin, begin + EVENTS) for begin in begins]
 
 
 def _plain(task: Any) -> Any:
