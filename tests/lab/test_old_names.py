@@ -70,8 +70,6 @@ def test_a_name_that_no_pattern_fits_is_kept_under_its_old_name(patterns) -> Non
         "unnamed_number": 3.0, "unnamed_time": 2.0, "unnamed_count": 4,
     }  # fmt: skip
     assert ("unnamed_number", ("old_name", "loss c 1")) in found
-    sources = {"values": {"loss c 1": 0.5, "step x": 1.0}, "counters": {"more": 4}, "phases": {}}
-    assert old_names.unread_names("toy", "fig1", sources) == ["values: loss c 1", "counters: more"]
 
 
 @pytest.mark.parametrize(
@@ -83,4 +81,4 @@ def test_a_name_that_no_pattern_fits_is_kept_under_its_old_name(patterns) -> Non
 def test_a_wrong_pattern_is_refused_when_it_is_read(patterns, broken: str) -> None:
     (patterns / "toy.yaml").write_text(yaml.safe_dump(yaml.safe_load(broken)))
     with pytest.raises((DgbenchError, InvalidInputError)):
-        old_names.unread_names("toy", "a", {"values": {"x": 1.0}, "counters": {}, "phases": {}})
+        numbers(values={"x": 1.0})

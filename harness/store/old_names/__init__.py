@@ -134,18 +134,6 @@ def known(one: Observation) -> Observation:
     return Observation(metric="unnamed_number", value=one.value, dims=dims)
 
 
-def unread_names(
-    paper: str, experiment: str, sources: Mapping[str, Mapping[str, Any]]
-) -> list[str]:
-    """Names that no pattern fits, as `source: name`."""
-    return [
-        f"{source}: {name}"
-        for source in SOURCES
-        for name in sources[source]
-        if _read(paper, experiment, source, name) is None
-    ]
-
-
 def _observed(
     pattern: Pattern, dims: dict[str, Any], value: float, numbers: Mapping[str, float]
 ) -> Observation:
