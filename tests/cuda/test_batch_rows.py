@@ -173,7 +173,7 @@ def test_memory_is_what_the_cpu_leaves(there, width, edge_dim, dtype):
     self_edges[30:60] = self_edges[:30]
     all_same = torch.full((90,), 29)
     last = 0.0
-    for seed, ids in enumerate((drawn, hub, self_edges, all_same, drawn[:3])):
+    for seed, ids in enumerate((drawn, hub, self_edges, all_same, all_same[:3])):
         count = ids.numel() // 3
         t = last + (torch.arange(count) // 4).double()  # ties
         last = float(t[-1])
