@@ -71,7 +71,7 @@ def cells(cheats: Sequence[Cheat]) -> list[Cell]:
     return [
         Cell(
             paper="cheats", experiment="training", params={"system": one.name}, group=one.name,
-            repeats=one.rounds, timeout_s=60.0,
+            repeats=one.rounds, timeout_s=240.0,
         )
         for one in cheats
     ]  # fmt: skip

@@ -312,7 +312,7 @@ class RankCheats(Experiment):
         return [
             Cell(
                 paper=self.paper, experiment=self.name, params={"case": one.name},
-                group=one.name, repeats=one.rounds, timeout_s=60.0,
+                group=one.name, repeats=one.rounds, timeout_s=240.0,
             )
             for one in (*HONEST, *CHEATS)
         ]  # fmt: skip

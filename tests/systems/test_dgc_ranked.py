@@ -69,7 +69,7 @@ def entrants():
 def test_contenders_take_turns_and_agree(transport, carrier, model, task, ranks):
     work = tiny_workload(model, hidden_dim=8, task=task)
     found = take_rank_turns(
-        work, DATA, ranks, entrants(), least=3, budget_s=0.05, timeout_s=90, transport=transport
+        work, DATA, ranks, entrants(), least=3, budget_s=0.05, timeout_s=240, transport=transport
     )
     oracle = PlainSequences(work, DATA)
     output, gradients = oracle.evaluate(), oracle.gradients()

@@ -32,7 +32,7 @@ from dgbench.systems.gnnflow import ranked as gnnflow_ranked
 from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, MachineLayout
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 SEQUENCE = random_sequence(16, 5, 30, 8)
 CHUNKS = ChunkSettings(per_worker=2, workload="edges")
 

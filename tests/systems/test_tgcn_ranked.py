@@ -72,7 +72,7 @@ def test_processes_train_as_threads_do_and_send_along_links_that_are_given():
     work = task()
     data = interaction_data(events(), work)
     found = train_ranked(
-        work, 4, data=data, dtype=torch.float64, timeout_s=120.0, links=wide_on(ORDER),
+        work, 4, data=data, dtype=torch.float64, timeout_s=240.0, links=wide_on(ORDER),
         score=(data.train_end, len(data.events)),
     )  # fmt: skip
     matrix = found.traffic.matrix(operation="all_to_all")
