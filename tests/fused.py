@@ -56,7 +56,7 @@ class MultiplyAdd(TorchDispatchMode):
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """a @ b with every product rounded before it is added to the others."""
     terms = a.shape[-1]
-    if not 0 < terms <= FEW_TERMS:
+    if not 0 < terms <= FEW_TERMS or {a.layout, b.layout} != {torch.strided}:
         return a @ b
     total = a[..., :, :1] * b[..., :1, :]
     for k in range(1, terms):
