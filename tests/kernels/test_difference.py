@@ -71,7 +71,7 @@ def place(anywhere) -> Native:
 
 
 def rebuilt(place: Native, old: Csr | None, sent: Difference) -> tuple[Csr, list[int]]:
-    """What the compiled function makes of a difference, and what it finds wrong with it."""
+    """Snapshot that the compiled function makes of a difference, and faults that it names."""
     indptr = place.put(torch.full((sent.num_rows + 1,), -7))
     room = place.put(torch.full((sent.nnz + 64,), -7, dtype=torch.int32))
     out, found = (indptr, room[: sent.nnz]), place.put(torch.full((3,), -1))

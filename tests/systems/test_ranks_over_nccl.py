@@ -97,7 +97,7 @@ def exchanges(comm: Communicator) -> tuple[Any, ...]:
 
 @pytest.fixture(scope="module")
 def exchanged():
-    """What each of two ranks notes of its exchanges: of sizes, of waits and of stale rows."""
+    """Notes of two ranks on their exchanges: sizes, waits and stale rows."""
     found = launch_on_nccl(exchanges, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1)
     return list(zip(*found, strict=True))
 
@@ -200,7 +200,7 @@ def trained(comm: Communicator) -> list[list[dict[str, int]]]:
 
 
 def test_sizes_are_exchanged_only_where_they_depend_on_the_data():
-    """How many memories a rank writes; where machines are two, also the targets of the hop, its
+    """Number of memories that a rank writes; on two machines also the targets of the hop, its
     vertices, edges and memories."""
     for found in launch_pretended(trained, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1):
         for each, sizes in zip(found, (1, 1 + 4), strict=True):
