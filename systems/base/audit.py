@@ -46,7 +46,7 @@ MOVE: Final = 2.0**-7
 MIN_AUDITED: Final = 2
 """Steps of a process that are audited, at least."""
 
-ASKED_TWICE: Final = 0.5
+ASKED_TWICE: Final = 0.75
 """Share of the steps after which a trainer without `trained` is asked twice."""
 
 MAX_DEFERRED: Final = 0.5
