@@ -108,7 +108,7 @@ def _suite(session: nox.Session, setting: str, posargs: list[str]) -> None:
     session.env.setdefault("OMP_NUM_THREADS", "1")
     variables, under = EVERYWHERE.get(setting, ({}, []))
     python = str(PROGRAMS / "python")
-    if setting == "avx2" and "avx512f" in _cpu_flags():
+    if setting == "avx2":
         folder = PROGRAMS.parent.with_name("dgbench-avx2")
         into = ("scripts/environment.py", "--into", str(folder))
         session.run(sys.executable, *into, env=variables, external=True)
@@ -145,6 +145,9 @@ def everywhere(session: nox.Session) -> None:
     _install(session)
     failed = []
     for name in named or EVERYWHERE:
+        if name == "avx2" and "avx512f" not in _cpu_flags():
+            session.log("avx2: this machine has no wider registers, its operators are those")
+            continue
         try:
             _suite(session, name, rest)
         except CommandFailed:  # the other settings are asked all the same
