@@ -77,4 +77,5 @@ def _failure_words(failed, series, room: float) -> str:
     if len(series) == 1:
         return style.failure_words(failed[0], {}, room)
     named = [{**p, "failed_system": series[p["series"]].title} for p in failed]
-    return "; ".join(style.failure_words(p, {}, room / len(named)) for p in named)
+    words = (style.failure_words(point, {}, room / len(named)) for point in named)
+    return "; ".join(dict.fromkeys(words))
