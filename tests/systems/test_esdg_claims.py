@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from kept_rows import ANY, Rows, about, glyphs_of, kept, of, put, without
+from msgspec.structs import replace
 
 from dgbench.lab.table import number
 from dgbench.systems.esdg import PAPER
@@ -30,6 +31,18 @@ def rows(experiment: str = "", **params: Any) -> Rows:
 def but(some: Rows, metric: str, value: Any, base: Rows | None = None, **dims: Any) -> Rows:
     """All kept rows, of which some have another number."""
     return put(rows() if base is None else base, some, metric, value, **dims)
+
+
+def of_all_models(some: Rows) -> Rows:
+    """These rows, and copies of those of one model for each that has none."""
+    like = of(some, model=some[0].params["model"])
+    return some + [
+        replace(
+            row, id=f"{model}-{row.id}", cell_hash=f"{model}-{row.cell_hash}",
+            params={**row.params, "model": model},
+        )
+        for model in MODELS if not of(some, model=model) for row in like
+    ]  # fmt: skip
 
 
 def one(experiment: str, **params: Any) -> Rows:
@@ -206,10 +219,11 @@ def blocks() -> Iterator[Case]:
         ("s31-fewer-blocks-faster", swept, {"baseline": "paper", "blocks": ANY}),
         ("s55-precompute", rows("ablation", kind="precompute"), {"setting": ANY}),
     ):
+        some = of_all_models(some)
         for word, *by in (("S", 2, 2, 2), ("O", 2, 2, 0.5), ("u", 2, 1, 2), ("O", 2, 1, 0.5)):
             gains = dict(zip(MODELS, by, strict=True))
             gain = lambda row, _, g=gains: float(g[row.params["model"]])  # noqa: E731
-            changed = but(some, "speedup", gain, **where)
+            changed = but(some, "speedup", gain, [*without(rows(), some), *some], **where)
             yield name, word, changed
             if word == "S":
                 yield name, "R", about(changed, some, device="cuda")
@@ -223,7 +237,7 @@ def differences() -> Iterator[Case]:
     yield "tab1-youtube", "R", whole
     yield "tab1-youtube", "S", about(whole, whole, data={"scale": 0.5})
     yield "tab1-youtube", "X", put(whole, whole, "edges", 14_000_000, smoothing="none")
-    some = [row for row in rows("smoothing") if not row.data.get("twin")][:1]
+    some = [row for row in rows("smoothing") if not row.data.get("twin")]
     name = "s32-gd-bytes"
     for form in ("sent", "forced"):
         yield name, "X", but(some, "topology_sent", 7, format=form, of="made")
@@ -250,6 +264,7 @@ def differences() -> Iterator[Case]:
     yield "s62-cdgcn-gd", "v(OS)", smaller("cd_gcn", 3.0)
     yield "s62-gd-order-smoothing", "O", smaller("tm_gcn", 0.1)
     pair = {"setting": "GD", "baseline": "Base"}
+    timed = of_all_models(timed)
     on_gpu = about(timed, timed, device="cuda", data={"twin": False})
 
     def faster(base: Rows, phase: dict[str, str], spread: float = 0.0, **by: float) -> Rows:

@@ -193,11 +193,11 @@ def counts() -> Iterator[Case]:
         yield name, "-", machine
     unlisted = lacking(rows(), equal, lambda o: o.dims.get("method") == "its_list")
     yield "fig8-its-brs-grow", "v(u-RXRX)", unlisted
-    yield "fig8-order", "v(u-RuRu)", unlisted
+    yield "fig8-order", "v(R-RRRu)", unlisted
     yield "s2-its-complexity", "v(R-RXX)", unlisted
     yield "s3-sis-total-complexity", "v(R-RXX)", unlisted
     left = lacking(rows(), rows("fig7"), lambda o: o.dims.get("baseline") in ("its_list", "brs"))
-    yield "fig7-nodewise-2layer", "v(su-s)", left
+    yield "fig7-nodewise-2layer", "v(uO-s)", left
     yield "fig7-degree-trend", "v(Su-S)", left
     yield "fig7-subgraph", "v(-s-u)", left
     yield "abs-sampling-max-speedup", "s(-s-s)", left
