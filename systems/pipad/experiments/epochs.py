@@ -81,7 +81,7 @@ class Epochs(Grid):
     )
     group = "{dataset}/{model}"
     fixed = {"system": "pipad"}
-    repeats = {"smoke": 2, None: 5}
+    repeats = {"smoke": 1, None: 5}
     timeout_s = {"full": 300, "paper": 900, None: 60}
 
     def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:

@@ -161,7 +161,7 @@ class Fig10(TrainingRace):
         "dataset": {"smoke": SMOKE_GRAPHS, "quick": QUICK_GRAPHS, None: [g.name for g in ALL]},
         "model": MODELS,
     }
-    repeats = {"smoke": 2, "quick": 5, None: 7}
+    repeats = {"smoke": 1, "quick": 5, None: 7}
     timeout_s = {"full": COMPILE_S, "paper": COMPILE_S, None: 60}
     watched = {"dataset": "flickr", "model": "mpnn_lstm"}
     charts = (

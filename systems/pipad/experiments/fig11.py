@@ -144,7 +144,7 @@ class Fig11(Grid):
         "of ours in the kernel's place, and merges where a CPU's caches ask for it."
     )
     group = "{dataset}/{dim}"
-    repeats = {"smoke": 2, "quick": 5, None: 7}
+    repeats = {"smoke": 1, "quick": 5, None: 7}
     timeout_s = 120
     charts = (
         chart(
