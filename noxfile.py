@@ -262,7 +262,7 @@ def asv(session: nox.Session) -> None:
         ask = ["git", "rev-parse", "HEAD"]
         commit = session.run(*ask, external=True, silent=True, success_codes=[0, 128]).strip()
     if len(commit) != 40:
-        session.warn("no commit to write counts down for; the tests compare them all the same")
+        session.warn("no commit to write counts down for: counters are compared in a clone alone")
         return
     run = ["asv", "run", "--python=same", "--record-samples", "--set-commit-hash", commit]
     # A benchmark that fails is asv's exit code 2; the comparison names it.
