@@ -448,7 +448,7 @@ def campaigns(session: nox.Session) -> None:
 
 @in_environment
 def cheats(session: nox.Session) -> None:
-    """Plugins that cheat, in preset quick; the suite trains them in smoke: nox -s cheats."""
+    """Plugins that cheat, in preset quick; the suite trains some in smoke: nox -s cheats."""
     _install(session)
     session.env.update({"OMP_NUM_THREADS": "1", "DGBENCH_CHEATS": "quick"})
     _run(session, "python", "-m", "pytest", "tests/cheats", *session.posargs)

@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import skips
 import tree_check
 from hypothesis import settings
 from tqdm import tqdm
-from warm import warm_interpreter
+from warm import await_interpreter, warm_interpreter
 
 # A job in the background of a shell is started with Ctrl-C ignored, and so are its processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -39,12 +40,22 @@ settings.load_profile(os.environ.get("DGBENCH_EXAMPLES", "fixed"))
 ROOT = Path(__file__).resolve().parents[1]
 BEFORE = pytest.StashKey[set[str]]()
 LEFT = pytest.StashKey[list[str]]()
+WARM = "DGBENCH_WARM_PYTHON"
+"""Environment variable of workers: what stands for `python` in all of them."""
+SHARED = ExitStack()
+"""Interpreter of the workers, while they run."""
 
 
 @pytest.fixture(scope="session")
 def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Words that stand for `python` where a test is not about how a process starts, see warm."""
-    with warm_interpreter(tmp_path_factory.mktemp("warm")) as words:
+    """Words that stand for `python` where a test is not about how a process starts, see warm.
+
+    Workers of xdist share the interpreter of their controller.
+    """
+    shared = os.environ.get(WARM)
+    folder = None if shared else tmp_path_factory.mktemp("warm")
+    with warm_interpreter(folder) if folder else nullcontext([str(shared)]) as words:
+        await_interpreter(words)
         yield words
 
 
@@ -122,10 +133,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_sessionstart(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):  # once, not in every worker of xdist
         session.config.stash[BEFORE] = tree_check.left_entries(ROOT)
+        if session.config.getoption("tx", None):
+            folder = Path(SHARED.enter_context(TemporaryDirectory(prefix="dgbench-warm-")))
+            os.environ[WARM] = SHARED.enter_context(warm_interpreter(folder))[0]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run that left files in the working tree."""
+    SHARED.close()
     if (before := session.config.stash.get(BEFORE, None)) is not None:
         left = session.config.stash[LEFT] = sorted(tree_check.left_entries(ROOT) - before)
         if left and session.exitstatus == pytest.ExitCode.OK:
@@ -133,7 +148,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    skips.write_summary(terminalreporter)
     if left := terminalreporter.config.stash.get(LEFT, []):
         terminalreporter.section("the tests left files in the working tree", sep="-", red=True)
         for path in left:

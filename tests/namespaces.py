@@ -14,10 +14,10 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -35,7 +35,6 @@ libc = ctypes.CDLL(None, use_errno=True)
 print(0 if libc.unshare({flag}) == 0 else ctypes.get_errno(), flush=True)
 sys.stdin.read()
 """
-PROGRAM: Final = Path(__file__).with_name("host_program.py")
 
 
 def enter(namespace: str) -> None:
@@ -78,7 +77,7 @@ class Host:
 
     def start(self, python: list[str], *words: str, hangs: int = -1) -> subprocess.Popen[str]:
         """Start `dgbench` with these words there, by what stands for the interpreter."""
-        command = [*python, str(PROGRAM), self.namespace, str(hangs), *words]
+        command = [*python, __file__, self.namespace, str(hangs), *words]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True,
@@ -152,3 +151,27 @@ def _join(hosts: list[Host]) -> None:
             host.run("tc", "qdisc", "add", "dev", link, "root", "tbf", *limit)
     for host in hosts:
         host.run("ip", "link", "set", "lo", "up")
+
+
+def hang_after(epochs: int) -> None:
+    """Stand still after so many epochs, before another one is kept."""
+    from dgbench.systems.base.adam import AdamTrainer
+
+    keep, done = AdamTrainer.training_state, []
+
+    def hang(self: AdamTrainer) -> dict[str, Any]:
+        done.append(1)
+        while len(done) > epochs:
+            time.sleep(1)
+        return keep(self)
+
+    AdamTrainer.training_state = hang
+
+
+if __name__ == "__main__":  # FILE NAMESPACE HANGS WORD...: `dgbench WORD...` there
+    enter(sys.argv[1])
+    if (_epochs := int(sys.argv[2])) >= 0:
+        hang_after(_epochs)
+    from dgbench.harness.cli import main
+
+    main(sys.argv[3:])

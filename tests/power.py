@@ -207,9 +207,9 @@ def _failed(row: Any) -> Any:
     return changed
 
 
-def powerless(paper: Paper) -> list[str]:
-    """Ids of claims whose check finds something on the kept rows of a machine, and can turn against
-    its claim on none of any machine."""
+def powerless(paper: Paper, every: int = 1) -> list[str]:
+    """Ids of claims (one of so many) whose check finds something on the kept rows of a machine, and
+    can turn against its claim on none of any machine."""
     kept = []
     for run in kept_runs(paper.name).values():
         rows = [
@@ -220,7 +220,7 @@ def powerless(paper: Paper) -> list[str]:
         kept.append((rows, noise_floor(control_ratios(run.everything))))
     return [
         claim.id
-        for claim in load_ledger(paper.ledger)
+        for claim in load_ledger(paper.ledger)[::every]
         if not claim.definition
         and _never_against([outcomes(paper, claim, *machine) for machine in kept])
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -21,15 +22,17 @@ BELOW = {
 }
 
 
+STATEMENT = re.compile(r"^[ \t]*((?:from|import) dgbench[^\n(]*(?:\([^)]*\))?)", re.MULTILINE)
+
+
 @cache
 def imports(path: Path) -> set[str]:
+    """Modules, and names in modules, that a file imports anywhere."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    for statement in STATEMENT.findall(path.read_text()):
+        (node,) = ast.parse(statement).body
+        within = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        found |= {f"{within}{alias.name}" for alias in node.names}
     return {name for name in found if name.startswith("dgbench.")}
 
 

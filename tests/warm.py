@@ -50,29 +50,31 @@ esac
 def warm_interpreter(folder: Path) -> Iterator[list[str]]:
     """Words that stand for `python` as long as the interpreter, whose socket lies here, runs.
 
-    It is one word, the path of an executable file.
+    It is one word, the path of an executable file. The interpreter may still be importing.
     """
     import shlex
     import subprocess
 
-    address = folder / "socket"
-    here, there = socket.socketpair()
-    command = [sys.executable, __file__, "--serve", str(address), str(there.fileno())]
-    with here, subprocess.Popen(
-        command, cwd=folder, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL
-    ) as process:  # fmt: skip
-        there.close()
+    address, executable = folder / "socket", folder / "python"
+    words = {"python": sys.executable, "file": __file__, "address": str(address)}
+    executable.write_text(EXECUTABLE.format(**{k: shlex.quote(v) for k, v in words.items()}))
+    executable.chmod(0o755)
+    command = [sys.executable, __file__, "--serve", str(address)]
+    with subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL) as process:
         try:
-            here.settimeout(START_S)
-            assert here.recv(1), "the interpreter ended before it listened"
-            executable = folder / "python"
-            words = {"python": sys.executable, "file": __file__, "address": str(address)}
-            quoted = {k: shlex.quote(v) for k, v in words.items()}
-            executable.write_text(EXECUTABLE.format(**quoted))
-            executable.chmod(0o755)
             yield [str(executable)]
         finally:
             process.kill()
+
+
+def await_interpreter(words: list[str]) -> None:
+    """Return once the interpreter behind these words listens."""
+    import time
+
+    address, end = Path(words[0]).with_name("socket"), time.monotonic() + START_S
+    while not address.exists():
+        assert time.monotonic() < end, "the interpreter ended before it listened"
+        time.sleep(0.02)
 
 
 def ask(address: str, words: list[str]) -> int:
@@ -105,13 +107,13 @@ def _is_open(descriptor: int) -> bool:
         return False
 
 
-def serve(address: str, ready: int) -> dict[str, Any]:
+def serve(address: str) -> dict[str, Any]:
     """Fork for every program that is asked for; returns the order of one in its fork."""
     _import_ahead()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(address)
+    listener.bind(f"{address}.new")
     listener.listen()
-    os.write(ready, b"1")
+    os.rename(f"{address}.new", address)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for programs
     while True:
         asked, _ = listener.accept()
@@ -119,7 +121,6 @@ def serve(address: str, ready: int) -> dict[str, Any]:
             break
         asked.close()
     listener.close()
-    os.close(ready)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     text, files, _, _ = socket.recv_fds(asked, 1 << 18, MOST_FILES)
     if program := os.fork():
@@ -217,6 +218,6 @@ def _python_path() -> list[str]:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
-        execute(serve(sys.argv[2], int(sys.argv[3])))
+        execute(serve(sys.argv[2]))
     else:
         sys.exit(ask(sys.argv[1], sys.argv[2:]))

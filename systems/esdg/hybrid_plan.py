@@ -176,27 +176,5 @@ def check_budget(topology: Sequence[Csr], blocks: Sequence[range], budget: int) 
         )
 
 
-def entries_held(
-    topology: Sequence[Csr], blocks: Sequence[range], rows: Sequence[range], size: int
-) -> list[int]:
-    """Entries of A that each rank holds over the whole timeline, without loops.
-
-    Args:
-        topology: of the steps that are trained on.
-        blocks: of the timeline.
-        rows: of each member.
-        size: P.
-    """
-    found = [0] * size
-    for times in blocks:
-        shares = GroupShares(times, tuple(rows), size)
-        for k, (steps,) in enumerate(shares.steps):
-            for m, own in enumerate(rows):
-                found[k * len(rows) + m] += sum(
-                    int(topology[t].indptr[own.stop] - topology[t].indptr[own.start]) for t in steps
-                )
-    return found
-
-
 def _common(a: range, b: range) -> int:
     return max(0, min(a.stop, b.stop) - max(a.start, b.start))

@@ -227,13 +227,6 @@ def choose_blocks(
     return fewest_blocks(len(entries), need, budget)
 
 
-def best_count(steps: int, step: float, border: float) -> int:
-    """The number of blocks of least memory, nearest whole number to sqrt(T m_step / m_ckpt)."""
-    if border <= 0:
-        return steps
-    return max(1, min(steps, round(math.sqrt(steps * step / border))))
-
-
 def device_cost(
     model: TimelineModel,
     *,

@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+from dgbench.harness.plan import Plan
 from dgbench.lab.experiment import Cell, Measurement, RunContext
-from dgbench.runtime.errors import unknown_key
 from dgbench.systems.base import Experiment, Paper, Workload, race
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import System
-from tests.cheats import Cheat, interactions, ranks, streams
+from tests.cheats import PRESET, Cheat, ranks, streams
 from tests.cheats.honest import CopiesTrainer, HonestSystem, system_of
 
 HONEST = [
-    Cheat("honest", HonestSystem, ""),
-    Cheat("copies", system_of(CopiesTrainer), ""),
-    streams.HONEST,
-    interactions.HONEST,
+    Cheat("honest", HonestSystem),
+    Cheat("copies", system_of(CopiesTrainer)),
+    *streams.HONEST,
+    *ranks.HONEST,
 ]
 TASK = Workload(
     dataset="chickenpox", snapshots=24, frame=4, model="tgcn_model", feature_dim=4, hidden_dim=8
@@ -32,7 +32,7 @@ def ledger() -> list[Cheat]:
     """Cheats of all modules, behind the honest ones."""
     from tests.cheats import harness, training
 
-    return [*HONEST, *training.LEDGER, *harness.LEDGER, *streams.LEDGER, *interactions.LEDGER]
+    return [*HONEST, *training.LEDGER, *harness.LEDGER, *streams.LEDGER, *ranks.LEDGER]
 
 
 class Cheats(Experiment):
@@ -48,7 +48,7 @@ class Cheats(Experiment):
         from tests.cheats.harness import ON_ONE_PROCESSOR
 
         every = [*ledger(), *ON_ONE_PROCESSOR]
-        cheat = next(one for one in every if one.name == cell.params["system"])
+        cheat = next(one for one in every if one.name in cell.params.values())
         if context.preset == "smoke":
             context = replace(context, budget_s=SMOKE_S)
         if cheat.trains is not None:
@@ -67,10 +67,11 @@ def trained(system: System, context: RunContext) -> Measurement:
 
 
 def cells(cheats: Sequence[Cheat]) -> list[Cell]:
-    """A cell of each cheat."""
+    """A cell of each cheat; those that bring a trainer alone do not race each other."""
     return [
         Cell(
-            paper="cheats", experiment="training", params={"system": one.name}, group=one.name,
+            paper="cheats", experiment="training",
+            params={"system" if one.trains is None else "case": one.name}, group=one.name,
             repeats=one.rounds, timeout_s=240.0,
         )
         for one in cheats
@@ -84,8 +85,15 @@ PAPER = Paper(
 
 
 def lookup(name: str) -> Paper:
-    """A paper of cheats by its name, as a fork server asks for it."""
-    papers = {one.name: one for one in (PAPER, ranks.PAPER)}
-    if name not in papers:
-        raise unknown_key("paper", name, papers)
-    return papers[name]
+    """The paper by its name, as a fork server asks for it."""
+    return {PAPER.name: PAPER}[name]
+
+
+def plan_of(cheats: Sequence[Cheat]) -> Plan:
+    """The plan of the cells of some cheats."""
+
+    class Some(Cheats):
+        def cells(self, preset: str, device: str) -> list[Cell]:
+            return cells(cheats)
+
+    return Plan.build([replace(PAPER, experiments=(Some(),))], None, PRESET)

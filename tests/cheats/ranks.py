@@ -1,8 +1,4 @@
-"""Cheats on a group of ranks, and the paper whose cells train them.
-
-Trainers of a rank are honest while epochs (GNNFlow: batches) warm up and cheat in timed ones; the
-races that time them are dgbench's.
-"""
+"""Cheats on a group of ranks, timed by dgbench's own races."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -18,10 +13,8 @@ from unittest import mock
 from torch import Tensor
 
 from dgbench.datasets.store import cache_root
-from dgbench.lab.experiment import Cell, Measurement, RunContext
-from dgbench.systems.base import Experiment, Paper
+from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.interaction_layout import Group
 from dgbench.systems.base.sequences import SequenceWorkload
 from dgbench.systems.base.stream import StreamWorkload, load_stream
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
@@ -41,6 +34,8 @@ from dgbench.systems.tgcn import ranked as tgcn_ranked
 from dgbench.systems.tgcn.ranked import GridRankTrainer
 from dgbench.systems.tgcn.scaling_cells import measure_ranks
 from dgbench.systems.tgcn.settings import BY_NAME, workload
+from tests.cheats import Cheat
+from tests.cheats.late import Groups, LatePart, NoUpdate, SkippedSteps, UnwrittenMemory
 
 sys.path.append(str(Path(__file__).parents[1] / "systems"))  # the server has other paths
 from dgc_tiny import random_sequence
@@ -61,34 +56,11 @@ SEQUENCE: Final = SequenceWorkload(
 )  # fmt: skip
 
 
-class LateRank:
-    """Part of a rank's trainer that is honest while it warms up, and calls `cheat` later.
-
-    Attributes:
-        warm: epochs before, of a trainer of batches or intervals these. taken: so far.
-    """
-
-    warm, taken = rank_turns.WARM, 0
-
-    def timed(self, honest: Callable[[], Any]) -> Any:
-        """One of them; its loss."""
-        self.taken += 1
-        return self.cheat(honest) if self.late else honest()
-
-    @property
-    def late(self) -> bool:
-        return self.taken > self.warm
-
-    def cheat(self, honest: Callable[[], Any]) -> Any:
-        """A timed one."""
-        return honest()
-
-
 class Epochs:
     """Part of a trainer whose epochs are timed."""
 
     def train_epoch(self) -> float:
-        return self.timed(super().train_epoch)  # type: ignore[misc, attr-defined, no-any-return]
+        return self.timed(super().train_epoch)
 
 
 class Batches:
@@ -97,64 +69,38 @@ class Batches:
     warm = 1
 
     def train_batch(self, events: Tensor, epoch: int) -> float:
-        honest = super().train_batch  # type: ignore[misc]
-        return self.timed(lambda: honest(events, epoch))  # type: ignore[attr-defined, no-any-return]
+        honest = super().train_batch
+        return self.timed(lambda: honest(events, epoch))
 
 
-class Intervals:
+class Intervals(Groups):
     """Part of a trainer of which epochs are timed after the first, each of several intervals."""
 
     @property
     def warm(self) -> int:
-        return len(self.loads(0, self.data.train_end))  # type: ignore[attr-defined]
-
-    def group_loss(self, group: Group) -> Tensor:
-        honest = super().group_loss  # type: ignore[misc]
-        return self.timed(lambda: honest(group))  # type: ignore[attr-defined, no-any-return]
+        return len(self.loads(0, self.data.train_end))
 
 
-class EverySecondUpdate(LateRank):
+class EverySecondUpdate(LatePart):
     """Forms all gradients and makes every second update."""
 
     def cheat(self, honest: Callable[[], Any]) -> Any:
-        return honest() if self.taken % 2 else self.accumulate()  # type: ignore[attr-defined]
+        return honest() if self.taken % 2 else self.accumulate()
 
 
-class NoUpdate(LateRank):
-    """Takes every update back."""
-
-    def cheat(self, honest: Callable[[], Any]) -> Any:
-        before = self.state()  # type: ignore[attr-defined]
-        loss = honest()
-        for name, leaf in self.trained().items():  # type: ignore[attr-defined]
-            leaf.data.copy_(before[name])
-        return loss
-
-
-class SkippedSteps(LateRank):
-    """Takes every second batch or interval, and tells its loss twice."""
-
-    told: Any = 0.5
-
-    def cheat(self, honest: Callable[[], Any]) -> Any:
-        if self.taken % 2:
-            self.told = honest()
-        return self.told
-
-
-class ReplayedLosses(LateRank):
+class ReplayedLosses(LatePart):
     """Keeps the losses of a cell's first process, and does nothing but read them in the second."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        task = self.workload  # type: ignore[attr-defined]
+        task = self.workload
         self.file = cache_root() / f"losses-{task.model}-{getattr(task, 'events', 0)}.json"
         self.known = json.loads(self.file.read_text()) if self.file.exists() else []
         self.seen: list[float] = []
 
     def timed(self, honest: Callable[[], Any]) -> Any:
         self.seen.append(float(super().timed(honest)))
-        if self.comm.rank == 0 and not self.known:  # type: ignore[attr-defined]
+        if self.comm.rank == 0 and not self.known:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             part = self.file.with_suffix(".part")
             part.write_text(json.dumps(self.seen))
@@ -165,57 +111,32 @@ class ReplayedLosses(LateRank):
         return self.known[min(self.taken, len(self.known)) - 1] if self.known else honest()
 
 
-class IdleRank(LateRank):
+class IdleRank(LatePart):
     """Leaves out what the last rank has to learn from."""
 
     def _loss(self, *args: Any) -> Tensor:
-        idle = self.comm.rank == self.comm.size - 1 and self.late  # type: ignore[attr-defined]
-        return super()._loss(*args) * (0.0 if idle else 1.0)  # type: ignore[misc]
+        idle = self.comm.rank == self.comm.size - 1 and self.late
+        return super()._loss(*args) * (0.0 if idle else 1.0)
 
 
-class OwnHalf(LateRank):
+class OwnHalf(LatePart):
     """Learns from its own half of every batch or interval alone."""
 
     def agree(self) -> None:
         if not self.late:
-            super().agree()  # type: ignore[misc]
+            super().agree()
 
 
-class UnwrittenMemory(LateRank):
-    """Never writes memories."""
-
-    def _write(self, *given: Any) -> None:
-        if not self.late:
-            super()._write(*given)  # type: ignore[misc]
-
-
-class WrongRate(LateRank):
+class WrongRate(LatePart):
     """Learns at half of the rate."""
 
     def cheat(self, honest: Callable[[], Any]) -> Any:
-        for group in self.optimiser.param_groups:  # type: ignore[attr-defined]
-            group["lr"] = 0.5 * self.workload.lr  # type: ignore[attr-defined]
+        for group in self.optimiser.param_groups:
+            group["lr"] = 0.5 * self.workload.lr
         return honest()
 
 
-@dataclass(frozen=True, slots=True)
-class RankCheat:
-    """A trainer of ranks that cheats.
-
-    Attributes:
-        name: of its cell. part: of its trainer; honest ones have none.
-        train: runs one process of a race by it. loses: words of the reason of its row.
-        rounds: processes of its cell; the last one cheats.
-    """
-
-    name: str
-    part: type[LateRank]
-    train: Callable[[type[LateRank], RunContext], Measurement]
-    loses: str = ""
-    rounds: int = 1
-
-
-def by_snapshots(part: type[LateRank], context: RunContext) -> Measurement:
+def by_snapshots(part: type[LatePart], context: RunContext) -> Measurement:
     """A race of ESDG's snapshot partition alone."""
     trainer = type(part.__name__, (Epochs, part, SnapshotRankTrainer), {})
     data = load_timeline(TIMELINE)
@@ -235,10 +156,10 @@ def by_snapshots(part: type[LateRank], context: RunContext) -> Measurement:
     return found
 
 
-def by_chunks(name: str) -> Callable[[type[LateRank], RunContext], Measurement]:
+def by_chunks(name: str) -> Callable[[type[LatePart], RunContext], Measurement]:
     """A race of one of DGC's settings."""
 
-    def train(part: type[LateRank], context: RunContext) -> Measurement:
+    def train(part: type[LatePart], context: RunContext) -> Measurement:
         trainer = type(part.__name__, (Epochs, part, ChunkRankTrainer), {})
         data = random_sequence(30, 7, 60, 8)
         job = RaceJob(SEQUENCE.dataset, SEQUENCE, data, {name: LADDER[name]})
@@ -248,7 +169,7 @@ def by_chunks(name: str) -> Callable[[type[LateRank], RunContext], Measurement]:
     return train
 
 
-def by_batches(part: type[LateRank], context: RunContext) -> Measurement:
+def by_batches(part: type[LatePart], context: RunContext) -> Measurement:
     """A race of GNNFlow's ranks alone."""
     trainer = type(part.__name__, (Batches, part, StreamRankTrainer), {})
     data, name = load_stream(STREAM), part.__name__  # a contender of its own
@@ -262,7 +183,7 @@ def by_batches(part: type[LateRank], context: RunContext) -> Measurement:
     return found
 
 
-def by_intervals(part: type[LateRank], context: RunContext) -> Measurement:
+def by_intervals(part: type[LatePart], context: RunContext) -> Measurement:
     """Epochs of T-GCN's ranks, as in Figure 10."""
     trainer = type(part.__name__, (Intervals, part, GridRankTrainer), {})
     with mock.patch.object(tgcn_ranked, "GridRankTrainer", trainer):
@@ -274,55 +195,29 @@ COUNTED: Final = "updates so far"
 UPDATES: Final = "updates ("
 
 HONEST: Final = [
-    RankCheat("esdg", LateRank, by_snapshots, rounds=2),
-    RankCheat("dgc", LateRank, EXACT, rounds=2),
-    RankCheat("dgc, stale rows", LateRank, STALE),
-    RankCheat("gnnflow", LateRank, by_batches, rounds=2),
-    RankCheat("tgcn", LateRank, by_intervals),
+    Cheat("esdg", LatePart, rounds=2, trains=by_snapshots),
+    Cheat("dgc", LatePart, rounds=2, trains=EXACT),
+    Cheat("dgc, stale rows", LatePart, trains=STALE),
+    Cheat("gnnflow", LatePart, rounds=2, trains=by_batches),
+    Cheat("tgcn", LatePart, trains=by_intervals),
 ]
-CHEATS: Final = [
-    RankCheat("esdg, every second update", EverySecondUpdate, by_snapshots, COUNTED),
-    RankCheat("dgc, every second update", EverySecondUpdate, EXACT, COUNTED),
-    RankCheat("dgc, stale rows, every second update", EverySecondUpdate, STALE, COUNTED),
-    RankCheat("esdg, no update", NoUpdate, by_snapshots, UPDATES),
-    RankCheat("dgc, stale rows, no update", NoUpdate, STALE, UPDATES),
-    RankCheat("esdg, replayed losses", ReplayedLosses, by_snapshots, COUNTED, rounds=2),
-    RankCheat("dgc, replayed losses", ReplayedLosses, EXACT, COUNTED, rounds=2),
-    RankCheat("esdg, an idle rank", IdleRank, by_snapshots, UPDATES),
-    RankCheat("dgc, half of the rate", WrongRate, EXACT, UPDATES),
-    RankCheat("gnnflow, skipped batches", SkippedSteps, by_batches, COUNTED),
-    RankCheat("gnnflow, no update", NoUpdate, by_batches, UPDATES),
-    RankCheat("gnnflow, replayed losses", ReplayedLosses, by_batches, COUNTED, rounds=2),
-    RankCheat("gnnflow, own half", OwnHalf, by_batches, UPDATES),
-    RankCheat("gnnflow, unwritten memory", UnwrittenMemory, by_batches, "memories"),
-    RankCheat("tgcn, skipped intervals", SkippedSteps, by_intervals, UPDATES),
-    RankCheat("tgcn, no update", NoUpdate, by_intervals, UPDATES),
-    RankCheat("tgcn, replayed losses", ReplayedLosses, by_intervals, UPDATES, rounds=2),
-    RankCheat("tgcn, own half", OwnHalf, by_intervals, UPDATES),
+LEDGER: Final = [
+    Cheat("esdg, every second update", EverySecondUpdate, COUNTED, trains=by_snapshots),
+    Cheat("dgc, every second update", EverySecondUpdate, COUNTED, trains=EXACT),
+    Cheat("dgc, stale rows, every second update", EverySecondUpdate, COUNTED, trains=STALE),
+    Cheat("esdg, no update", NoUpdate, UPDATES, trains=by_snapshots),
+    Cheat("dgc, stale rows, no update", NoUpdate, UPDATES, trains=STALE),
+    Cheat("esdg, replayed losses", ReplayedLosses, COUNTED, rounds=2, trains=by_snapshots),
+    Cheat("dgc, replayed losses", ReplayedLosses, COUNTED, rounds=2, trains=EXACT),
+    Cheat("esdg, an idle rank", IdleRank, UPDATES, trains=by_snapshots),
+    Cheat("dgc, half of the rate", WrongRate, UPDATES, trains=EXACT),
+    Cheat("gnnflow, skipped batches", SkippedSteps, COUNTED, trains=by_batches),
+    Cheat("gnnflow, no update", NoUpdate, UPDATES, trains=by_batches),
+    Cheat("gnnflow, replayed losses", ReplayedLosses, COUNTED, rounds=2, trains=by_batches),
+    Cheat("gnnflow, own half", OwnHalf, UPDATES, trains=by_batches),
+    Cheat("gnnflow, unwritten memory", UnwrittenMemory, "memories", trains=by_batches),
+    Cheat("tgcn, skipped intervals", SkippedSteps, UPDATES, trains=by_intervals),
+    Cheat("tgcn, no update", NoUpdate, UPDATES, trains=by_intervals),
+    Cheat("tgcn, replayed losses", ReplayedLosses, UPDATES, rounds=2, trains=by_intervals),
+    Cheat("tgcn, own half", OwnHalf, UPDATES, trains=by_intervals),
 ]
-
-
-class RankCheats(Experiment):
-    """Races the trainers of ranks that cheat, and honest ones."""
-
-    paper, name = "rank-cheats", "race"
-    title, question = "Cheats on ranks", "which of them keeps its row?"
-
-    def cells(self, preset: str, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper, experiment=self.name, params={"case": one.name},
-                group=one.name, repeats=one.rounds, timeout_s=240.0,
-            )
-            for one in (*HONEST, *CHEATS)
-        ]  # fmt: skip
-
-    def run(self, cell: Cell, context: RunContext) -> Measurement:
-        one = next(one for one in (*HONEST, *CHEATS) if one.name == cell.params["case"])
-        return one.train(one.part, context)
-
-
-PAPER = Paper(
-    name="rank-cheats", title="Cheats on ranks", venue="nowhere", about="", system="none",
-    ledger=Path("none"), experiments=(RankCheats(),), checks={},
-)  # fmt: skip

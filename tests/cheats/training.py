@@ -333,13 +333,6 @@ class NoAdam(LateTrainer):
         return Readback(loss)
 
 
-class Scaled(HonestTrainer):
-    """Tells other losses than it has."""
-
-    def enqueue(self, frame: int) -> Readback:
-        return Readback(1.01 * super().enqueue(frame).value())
-
-
 LOSES: Final[Mapping[type[Trainer], str]] = {
     Idle: "updates",
     NoUpdate: "updates",
@@ -365,7 +358,6 @@ LOSES: Final[Mapping[type[Trainer], str]] = {
     ReplayedLoss: "losses",
     NoMomentum: "moments",
     NoAdam: "updates",
-    Scaled: "losses",
 }
 
 LEDGER: Final = [

@@ -8,7 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda.batch_rows import BatchMemory
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.models.ctdg import MemoryRows
+from dgbench.systems.base.stream_memory import Recalled, VertexMemory, last_messages
 
 HOP = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
 """Arrays of a sampled hop."""
@@ -21,17 +24,6 @@ def near(found: Tensor, expected: Any, bound: float = 2e-6) -> None:
     assert found.shape == expected.shape
     assert found.isfinite().all()
     assert (found - expected).norm() <= bound * max(expected.norm(), 1e-3)
-
-
-def random_lists(seed: int, lengths: Any, high: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row pointers and random entries below `high` of rows of these lengths."""
-    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return indptr, np.random.default_rng(seed).integers(0, high, indptr[-1]).astype(np.int32)
-
-
-def rows_of(indptr: np.ndarray) -> np.ndarray:
-    """Row of each entry."""
-    return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
 
 
 def to_device(csr: Csr, device: str = "cuda") -> Csr:
@@ -72,3 +64,23 @@ def assert_hops_equal(right: Any, found: Any) -> int:
                 assert torch.equal(wanted, home), field
             total += one.neighbours.numel()
     return total
+
+
+def same_memory(
+    here: VertexMemory, there: BatchMemory, vertices: Tensor, place: Tensor, memories: Tensor,
+    t: Tensor, edges: Tensor | None,
+) -> None:  # fmt: skip
+    """Compare what a device read of its memory and has written with what the CPU reads and writes.
+
+    Args:
+        vertices, place: distinct vertices of the batch, and the one at each of its places.
+        memories: of the vertices, messages taken in. t, edges: of the events.
+    """
+    rows, count = here.read(vertices), vertices.numel()
+    for name in MemoryRows.__slots__:
+        assert torch.equal(getattr(there.rows, name)[:count].cpu(), getattr(rows, name)), name
+    recalled = Recalled(vertices, place, rows, memories[:count])
+    here.write(*last_messages(recalled, torch.arange(t.numel()), t, edges))
+    for name in MemoryRows.__slots__:
+        right = getattr(here.state(), name)
+        assert torch.equal(getattr(there.tables, name).cpu(), right), name

@@ -20,7 +20,7 @@ from dgbench.kernels_cuda import _dispatch, build_info
 ONE_PLACE = [HealthCheck.function_scoped_fixture]
 """Of tests that draw their examples for one place after the other."""
 DEVICE = pytest.param("device", marks=pytest.mark.cuda)
-PLACES = ["emulated", "in reverse", DEVICE]
+PLACES = ["emulated", DEVICE]
 
 
 class Logged(NamedTuple):
@@ -70,13 +70,6 @@ class Native:
         stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else 0
         getattr(self.module, name)(*arguments, stream, **named)
 
-    def refuses(self, name: str, given: list, *wrong: tuple[int, Any, str | None]) -> None:
-        """Assert that a call takes `given`, and refuses a wrong value at each place, by name."""
-        self.call(name, *given)
-        for at, value, argument in wrong:
-            with pytest.raises(ValueError, match=argument):
-                self.call(name, *given[:at], value, *given[at + 1 :])
-
     def put(self, array, dtype: torch.dtype | None = None) -> Tensor:
         return torch.as_tensor(array, dtype=dtype).to(self.device)
 
@@ -103,9 +96,9 @@ def native(request) -> Native:
 def open_place(kind: str, request: Any, monkeypatch: Any) -> Callable[..., Native]:
     """Let public operators of some modules work on the CPU, over the emulator, or on a device.
 
-    Over the emulator threads of a block run from the first to the last, or back, memory that
-    nothing was written to holds NaN, and what only the CPU has compiled is the CPU's. Functions by
-    the name of an operator turn the arguments of a CPU's call into those of a device's.
+    Over the emulator memory that nothing was written to holds NaN, and what only the CPU has
+    compiled is the CPU's. Functions by the name of an operator turn the arguments of a CPU's call
+    into those of a device's.
     """
     own = Native(build_info.extension(torch.device("cpu")), "cpu")
     if kind == "device":
@@ -114,8 +107,6 @@ def open_place(kind: str, request: Any, monkeypatch: Any) -> Callable[..., Nativ
     if kind in ("cpu", "device"):
         return lambda *modules, **turned: own
     native = Native(request.getfixturevalue("emulated_module"), "cpu")
-    if kind == "in reverse":
-        monkeypatch.setenv("EMULATED_ORDER", "reverse")
 
     def served(*modules: ModuleType, **turned: Callable[..., tuple[Any, ...]]) -> Native:
         def call(name: str, device: torch.device, *arguments: Any, **named: Any) -> None:
@@ -139,6 +130,12 @@ def open_place(kind: str, request: Any, monkeypatch: Any) -> Callable[..., Nativ
 def anywhere(request, monkeypatch) -> Callable[..., Native]:
     """Where public operators work, see `open_place`."""
     return open_place(request.param, request, monkeypatch)
+
+
+@pytest.fixture
+def place(anywhere, request) -> Native:
+    """Place where the operators of the modules that a file of tests names `SERVED` work."""
+    return anywhere(*getattr(request.module, "SERVED", ()))
 
 
 @pytest.fixture
@@ -176,16 +173,6 @@ def emulate(monkeypatch) -> Callable[..., None]:
                 monkeypatch.setenv(f"EMULATED_{name.upper()}", str(number))
 
     return settings
-
-
-@pytest.fixture(params=["forward", "reverse"])
-def order(request, monkeypatch) -> None:
-    """Threads of an emulated block from the first to the last, or back.
-
-    A missing barrier changes the result.
-    """
-    if request.param == "reverse":
-        monkeypatch.setenv("EMULATED_ORDER", "reverse")
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from device_cases import same_memory
 from kernel_checks import refuses
 from torch import Tensor
 
@@ -14,9 +15,8 @@ from dgbench.kernels_cuda.batch_rows import (
     device,
     gather_by_count,
 )
-from dgbench.models.ctdg import MemoryRows
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.base.stream_memory import Recalled, VertexMemory, last_messages
+from dgbench.systems.base.stream_memory import VertexMemory
 
 FIELDS = ("memory", "updated", "mail", "mail_time")
 
@@ -31,8 +31,7 @@ def number(there: str, value: int) -> Tensor:
     return torch.tensor([value], device=there)
 
 
-@pytest.mark.parametrize("num_ids", [1, 32, 33, 500, 3 * 256 * 32 + 1])
-@pytest.mark.usefixtures("order")
+@pytest.mark.parametrize("num_ids", [1, 33, 3 * 256 * 32 + 1])
 def test_distinct_ids_are_those_of_torch(there, num_ids):
     """One batch after the other in the same memory: full, empty, of one id, of the largest one."""
     random = torch.Generator().manual_seed(num_ids)
@@ -51,21 +50,14 @@ def test_distinct_ids_are_those_of_torch(there, num_ids):
         assert bool((found.place[live:] == -7).all())
 
 
-def test_every_number_is_distinct_and_there_is_no_more_room(there):
-    found = DistinctIds(300, 300, there)
-    ids = torch.randperm(300, generator=torch.Generator().manual_seed(1))
-    found.launch(ids.to(there), number(there, 300))
-    assert found.ids.tolist() == list(range(300))
-    assert torch.equal(found.place.cpu(), ids)
-    found.launch(ids.to(there), number(there, 10**12))  # what does not fit is left out
-    assert int(found.count) == 300
-
-
 def test_what_is_no_id_has_no_place(there):
     found = DistinctIds(5, 6, there)
     ids = torch.tensor([-1, 4, 5, 2**62, -(2**62), 4], device=there)
     found.launch(ids, number(there, 6))
     assert (int(found.count), found.place.tolist()) == (1, [-1, 0, -1, -1, -1, 0])
+    small = DistinctIds(300, 3, there)
+    small.launch(torch.arange(3, device=there), number(there, 10**12))  # what does not fit is left
+    assert small.ids[: int(small.count)].tolist() == [0, 1, 2]
     for num_ids, capacity in ((0, 3), (3, 0), (0, 0)):
         none = DistinctIds(num_ids, capacity, there)
         none.count.fill_(9)
@@ -76,24 +68,6 @@ def test_what_is_no_id_has_no_place(there):
         DistinctIds(1, -1, there)
     with pytest.raises(InvalidInputError, match="ids"):
         none.launch(ids, number(there, 6))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("dim", [1, 3, 4, 150])
-def test_rows_are_gathered_up_to_the_count(there, dtype, dim):
-    random = torch.Generator().manual_seed(dim)
-    table = torch.rand(40, dim, dtype=dtype, generator=random)
-    times = torch.rand(40, dtype=torch.float64, generator=random)
-    ids = torch.tensor([39, 0, 7, 7, 12, 38])
-    for live in (0, 1, 5, 6):
-        rows = torch.full((6, dim), -7.0, dtype=dtype)
-        right, right_times = rows.clone(), torch.full((6,), -7.0).double()
-        right[:live], right_times[:live] = table[ids[:live]], times[ids[:live]]
-        rows, ages = rows.to(there), torch.full_like(right_times, -7.0, device=there)
-        tables = [times.to(there), table.to(there)]
-        gather_by_count(ids.to(there), number(there, live), tables, [ages, rows])
-        assert torch.equal(rows.cpu(), right)
-        assert torch.equal(ages.cpu(), right_times)
 
 
 def test_rows_come_from_the_hosts_memory_too(there, native):
@@ -139,29 +113,20 @@ class Kept:
         self.found.launch(padded.to(self.there), live)
         gather_by_count(self.found.ids, self.found.count, self.tables.all, self.batch.rows.all)
         vertices, place = torch.unique(ids, return_inverse=True)
-        rows = self.here.read(vertices)
-        count = vertices.numel()
-        for name in FIELDS:
-            assert torch.equal(getattr(self.batch.rows, name)[:count].cpu(), getattr(rows, name))
         memories = torch.rand(self.batch.capacity, self.width, dtype=self.dtype, generator=random)
         edges = torch.rand(t.numel(), self.edge_dim, dtype=self.dtype, generator=random)
         given = edges if self.edge_dim else None
-        recalled = Recalled(vertices, place, rows, memories[:count])
-        self.here.write(*last_messages(recalled, torch.arange(t.numel()), t, given))
         self.batch.write(
             self.found.place, t.to(self.there), self.found.ids, memories.to(self.there),
             None if given is None else given.to(self.there),
         )  # fmt: skip
-        for name in MemoryRows.__slots__:
-            right = getattr(self.here.state(), name)
-            assert torch.equal(getattr(self.tables, name).cpu(), right), name
+        same_memory(self.here, self.batch, vertices, place, memories, t, given)
 
 
 @pytest.mark.parametrize(
     ("width", "edge_dim", "dtype"),
     [(4, 0, torch.float32), (100, 172, torch.float32), (5, 3, torch.float32), (3, 1, torch.double)],
 )
-@pytest.mark.usefixtures("order")
 def test_memory_is_what_the_cpu_leaves(there, width, edge_dim, dtype):
     vertices = 30
     kept = Kept(there, vertices, width, edge_dim, dtype, 120)

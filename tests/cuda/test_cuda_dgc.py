@@ -25,8 +25,21 @@ def device(where: str) -> str:
     return "cpu" if where == "host" else where
 
 
-def agree(trainer, work, data) -> None:
+CASES = [("dysat", on, {}) for on in SETTINGS]
+CASES += [(m, BASE, {}) for m in SEQUENCE_MODELS if m != "dysat"]
+CASES += [
+    ("dysat", BASE, {"task": task, "heads": heads, "presence": "edges"})
+    for task, heads in (("active", 2), ("link", 1), ("link", 2))
+]
+
+
+@pytest.mark.parametrize(("model", "switches", "fields"), CASES, ids=str)
+def test_one_process_equals_the_plain_trainer(device, model, switches, fields):
     """Outputs, gradients and losses of the plain trainer in float64."""
+    data, work = random_sequence(12, 7, 20, 5), tiny_workload(model, hidden_dim=8, **fields)
+    on = DgcSystem().switches(switches)
+    trainer = DgcTrainer(work, data, on, workers=3, device=device)
+    trainer.prepare()
     plain = PlainSequences(work, data, dtype=torch.float64)
     assert relative(trainer.evaluate().cpu(), plain.evaluate()) < TOLERANCE
     gradients = {name: grad.cpu() for name, grad in trainer.gradients().items()}
@@ -34,27 +47,4 @@ def agree(trainer, work, data) -> None:
     losses = [plain.train_epoch() for _ in range(EPOCHS)]
     assert [trainer.train_epoch() for _ in range(EPOCHS)] == pytest.approx(losses, rel=TOLERANCE)
     assert trainer.accuracy() == pytest.approx(plain.accuracy(), abs=0.1)
-
-
-CASES = [("dysat", on) for on in SETTINGS] + [(m, BASE) for m in SEQUENCE_MODELS if m != "dysat"]
-
-
-@pytest.mark.parametrize(("model", "switches"), CASES, ids=str)
-def test_one_process_equals_the_plain_trainer(device, model, switches):
-    data, work = random_sequence(12, 7, 20, 5), tiny_workload(model, hidden_dim=8)
-    on = DgcSystem().switches(switches)
-    trainer = DgcTrainer(work, data, on, workers=3, device=device)
-    trainer.prepare()
-    agree(trainer, work, data)
-    trainer.close()
-
-
-@pytest.mark.parametrize("task", ["active", "link"])
-@pytest.mark.parametrize("heads", [1, 2])
-def test_attention_with_heads_and_pairs(device, task, heads):
-    data = random_sequence(15, 6, 25, 8)
-    work = tiny_workload("dysat", hidden_dim=8, heads=heads, task=task, presence="edges")
-    trainer = DgcTrainer(work, data, DgcSystem().switches(BASE), workers=2, device=device)
-    trainer.prepare()
-    agree(trainer, work, data)
     trainer.close()

@@ -12,7 +12,7 @@ from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore, 
 from dgbench.kernels_cuda.temporal_store.resident import ResidentStore
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("usable_device")]
-VERTICES = 50_000
+VERTICES, GROWN = 50_000, BlockPolicy("grown", 256)
 
 
 def events(count: int, begin: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -33,30 +33,22 @@ def compare(there: DeviceStore | ResidentStore, store: TemporalStore, roots: int
             assert_hops_equal(right, there.sample_hops(nodes.cuda(), times.cuda(), [10, 10], **how))
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("layout", ["packed", "compact", "wide"])
-def test_large_graphs_are_sampled_alike_as_they_grow(placement, layout):
-    policy = BlockPolicy("adaptive", 256)
-    store = TemporalStore(VERTICES, policy=policy, layout=layout, undirected=True)
-    store.insert(*events(1_000_000, 0.0))
-    there = DeviceStore(store, placement)
-    for count in (100_000, 7, 400_000):
-        store.insert(*events(count, store.last_time))
-        there.update()
-        compare(there, store, 12_000, count)
-    there.close()
-
-
-@pytest.mark.parametrize("name", ["adaptive", "grown"])
-def test_large_graphs_grow_on_the_device(name):
-    how = {"policy": BlockPolicy(name, 256), "undirected": True}
-    store, there = TemporalStore(VERTICES, **how), ResidentStore(VERTICES, **how)
+@pytest.mark.parametrize("placement", [*PLACEMENTS, "resident"])
+@pytest.mark.parametrize(
+    "how",
+    [*({"layout": name} for name in ("packed", "compact", "wide")), {"policy": GROWN}],
+    ids=str,
+)
+def test_large_graphs_are_sampled_alike_as_they_grow(placement, how):
+    how = {"policy": BlockPolicy("adaptive", 256), "undirected": True, **how}
+    store, resident = TemporalStore(VERTICES, **how), placement == "resident"
+    there = ResidentStore(VERTICES, **how) if resident else DeviceStore(store, placement)
     for count in (1_000_000, 100_000, 7, 400_000):
         batch = events(count, store.last_time if store.num_events else 0.0)
         store.insert(*batch)
-        there.insert(*batch)
+        there.insert(*batch) if resident else there.update()
         compare(there, store, 12_000, count)
-    assert there.memory().blocks == store.memory().blocks
+    assert not resident or there.memory().blocks == store.memory().blocks
     there.close()
 
 

@@ -57,15 +57,20 @@ SETTINGS = [
     {"slice_coalescing": True, "reuse": False, "cache_rule": False},
     {"reuse": False, "cache_rule": False},
 ]
-CASES = [(model, on) for model in MODELS for on in SETTINGS[:2]]
+CASES = [(model, on, False) for model in MODELS for on in SETTINGS[:2]]
 # Every switch with every model on a CPU: tests/systems/test_pipad_switches.py.
-CASES += [(MODELS[i % len(MODELS)], on) for i, on in enumerate(SETTINGS[2:])]
+CASES += [(MODELS[i % len(MODELS)], on, False) for i, on in enumerate(SETTINGS[2:])]
+OFF = ({}, *({name: False} for name in ("overlap", "reuse", "sliced_csr")))
+CASES += [(MODELS[1 + i % 2], on, True) for i, on in enumerate(OFF)]
 
 
-@pytest.mark.parametrize(("model", "switches"), CASES, ids=str)
-def test_every_exact_switch_is_the_reference_after_training(monkeypatch, place, model, switches):
-    serve(monkeypatch, tiny_sequence(nodes=15, edges=60, snapshots=8))
-    task = tiny_workload(model=model, frame=FRAME, loss_on="every")
+@pytest.mark.parametrize(("model", "switches", "weighted"), CASES, ids=str)
+def test_every_exact_switch_is_the_reference_after_training(
+    monkeypatch, place, model, switches, weighted
+):
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=60, snapshots=8, weighted=weighted))
+    norm = {"norm": "mean"} if weighted else {}
+    task = tiny_workload(model=model, frame=FRAME, loss_on="every", **norm)
     device = "cuda" if place == "cuda" else "cpu"
     reference = ReferenceSystem(torch.float64).open(task, device=device)
     wanted = train(reference, STEPS)
@@ -75,19 +80,6 @@ def test_every_exact_switch_is_the_reference_after_training(monkeypatch, place, 
     counters = trainer.meter.counters
     assert counters["bytes_h2d_moved"] == counters["bytes_h2d_counted"] > 0
     trainer.close()
-
-
-@pytest.mark.parametrize("model", MODELS[1:])
-def test_weighted_snapshots_travel_too(monkeypatch, place, model):
-    serve(monkeypatch, tiny_sequence(nodes=15, edges=60, snapshots=8, weighted=True))
-    task = tiny_workload(model=model, frame=FRAME, norm="mean")
-    device = "cuda" if place == "cuda" else "cpu"
-    reference = ReferenceSystem(torch.float64).open(task, device=device)
-    wanted = train(reference, 6)
-    for switches in ({}, {"overlap": False}, {"reuse": False}, {"sliced_csr": False}):
-        trainer = opened(place, task, switches)
-        assert train(trainer, 6) == pytest.approx(wanted, rel=1e-5)
-        trainer.close()
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from device_cases import near, rows_of, to_device
+from device_cases import csr_where, near, to_device
 from torch import Tensor
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
@@ -39,7 +39,7 @@ def hubs(vertices: int, *, weighted: bool) -> Csr:
     lengths = np.random.default_rng(4).integers(0, 6, vertices)
     lengths[:9] = [vertices, 128, 129, 0, 1024, 1025, 4000, 1, 700]
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    rows = rows_of(indptr)
+    rows = np.repeat(np.arange(vertices), lengths)
     # Columns of a row step by a prime, so that none repeats.
     columns = (rows * 31 + (np.arange(indptr[-1]) - indptr[rows]) * 7919) % vertices
     columns = torch.from_numpy(columns[np.lexsort((columns, rows))]).int()
@@ -54,10 +54,8 @@ def snapshots(count: int, *, weighted: bool = False) -> list[Csr]:
     for seed in range(count):
         present = torch.from_numpy(base | (random.random(base.shape) < 0.001))
         present[-3:] = False
-        indptr = torch.cat([torch.zeros(1), present.sum(1).cumsum(0)]).long()
-        columns = present.nonzero()[:, 1].int()
-        values = draw(seed, columns.numel()).abs() if weighted else None
-        group.append(Csr(indptr, columns, VERTICES, values))
+        values = draw(seed, *base.shape).abs() if weighted else None
+        group.append(csr_where(present, values))
     return group
 
 

@@ -110,6 +110,12 @@ def plain(workload: StreamWorkload, device: str = "cpu") -> StreamTrainer:
     )
 
 
+def train_both(one: StreamTrainer, other: StreamTrainer, first: int, end: int, epoch=0) -> None:
+    """Train both on the same events, with the same loss."""
+    mine, right = (trainer.train(first, end, epoch=epoch) for trainer in (one, other))
+    assert mine == pytest.approx(right, rel=1e-9)
+
+
 def assert_same(one: StreamTrainer, other: StreamTrainer) -> None:
     for name, value in other.state().items():
         torch.testing.assert_close(one.state()[name], value, rtol=1e-7, atol=1e-9, msg=name)
@@ -120,9 +126,8 @@ def assert_same(one: StreamTrainer, other: StreamTrainer) -> None:
 
 @pytest.mark.parametrize(
     ("model", "how"),
-    [("tgn", {}), ("tgn", {"node_dim": 0, "edge_dim": 0}), ("graphsage", {}),
-     ("tgn", {"edge_dim": 0, "batch": 7, "events": 90}), ("gat", {"edge_dim": 0}),
-     ("tgat", {"sampling": "uniform", "window": 0.5}),
+    [("tgn", {"node_dim": 0, "edge_dim": 0}), ("graphsage", {}), ("gat", {"edge_dim": 0}),
+     ("tgn", {"batch": 7, "events": 90}), ("tgat", {"sampling": "uniform", "window": 0.5}),
      ("tgat", {"sampling": "uniform", "closed": True, "prop_time": True, "fanouts": (2, 3)})],
     ids=str,
 )  # fmt: skip
@@ -137,8 +142,7 @@ def test_recorded_steps_are_the_steps(open_trainer, there, model, how) -> None:
         for epoch in range(2):
             trainer.restore_memory(before[0])
             other.restore_memory(before[1])
-            found, right = (one.train(first, end, epoch=epoch) for one in (trainer, other))
-            assert found == pytest.approx(right, rel=1e-9)
+            train_both(trainer, other, first, end, epoch)
         scores = trainer.evaluate_range(first, end), other.evaluate_range(first, end)
         assert scores[0].loss == pytest.approx(scores[1].loss, rel=1e-9)
     assert_same(trainer, other)
@@ -156,8 +160,7 @@ def test_batches_that_do_not_fit_are_trained_on_by_the_trainer(open_trainer, the
         one.data.events.t[60:130] = one.data.events.t[60]
         one.insert(200)
     for epoch in range(2):
-        found, right = (one.train(0, 200, epoch=epoch) for one in (trainer, other))
-        assert found == pytest.approx(right, rel=1e-9)
+        train_both(trainer, other, 0, 200, epoch)
     assert_same(trainer, other)
     if there == "cpu":
         assert 0 < trainer.recorder.launches < 2 * 10
@@ -169,20 +172,17 @@ def test_a_store_that_has_grown_is_recorded_again(open_trainer, there) -> None:
     for first, last in ((0, 60), (60, 120), (120, 360)):
         for one in (trainer, other):
             one.insert(last)
-        found, right = (one.train(first, last) for one in (trainer, other))
-        assert found == pytest.approx(right, rel=1e-9)
+        train_both(trainer, other, first, last)
         assert trainer._recorded is not before
         before = trainer._recorded
     kept = trainer.training_state()
     trainer.load_training_state(kept)  # Adam's state lies elsewhere now
     other.load_training_state(other.training_state())
-    found, right = (one.train(0, 360, epoch=1) for one in (trainer, other))
-    assert found == pytest.approx(right, rel=1e-9)
+    train_both(trainer, other, 0, 360, 1)
     assert trainer._recorded is not before
     trainer.copy_from(other)
     other.copy_from(trainer)
-    found, right = (one.train(0, 360, epoch=2) for one in (trainer, other))
-    assert found == pytest.approx(right, rel=1e-9)
+    train_both(trainer, other, 0, 360, 2)
     trainer.close(), other.close()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from device_cases import HOP
+from device_cases import HOP, same_memory, stream_events
 from kernel_checks import refuses
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from dgbench.kernels_cuda.temporal_store.recorded import RecordedBatch
 from dgbench.kernels_cuda.temporal_store.resident import ResidentStore
 from dgbench.models.ctdg import MemoryRows
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.base.stream_memory import Recalled, VertexMemory, last_messages
+from dgbench.systems.base.stream_memory import VertexMemory
 from dgbench.systems.operators.predictions import batches
 
 VERTICES, WIDTH, EDGE_DIM, NODE_DIM = 40, 8, 3, 5
@@ -29,14 +29,11 @@ def there(serve) -> str:
     return serve(resident, recorded, device)
 
 
-def events(seed: int, count: int, vertices: int = VERTICES) -> list[Tensor]:
-    """Sources, destinations, others and times: a hub, self edges and ties."""
+def events(seed: int, count: int) -> list[Tensor]:
+    """Sources, destinations, others and times."""
+    src, dst, t = stream_events(seed, count, 1000.0 * seed, VERTICES)
     random = torch.Generator().manual_seed(seed)
-    src, dst, others = torch.randint(0, vertices, (3, count), generator=random)
-    src[::3] = vertices - 1
-    dst[::7] = src[::7]
-    t = 1000.0 * seed + torch.randint(0, max(1, count // 3), (count,), generator=random).double()
-    return [src, dst, others, t.sort().values]
+    return [src, dst, torch.randint(0, VERTICES, (count,), generator=random), t]
 
 
 class Both:
@@ -97,16 +94,9 @@ class Both:
         assert torch.equal(found.distinct.ids[:count].cpu(), vertices)
         assert torch.equal(found.distinct.place[: named.numel()].cpu(), place)
         assert torch.equal(found.node_rows[:count].cpu(), self.features[vertices])
-        rows = self.memory.read(vertices)
-        for name in MemoryRows.__slots__:
-            got = getattr(found.memory.rows, name)[:count].cpu()
-            assert torch.equal(got, getattr(rows, name)), name
-        recalled = Recalled(vertices, place, rows, self.memories[:count].cpu())
-        order = torch.arange(t.numel())
-        self.memory.write(*last_messages(recalled, order, t, self.edges.cpu()))
-        for name in MemoryRows.__slots__:
-            got = getattr(found.memory.tables, name).cpu()
-            assert torch.equal(got, getattr(self.memory.state(), name)), name
+        same_memory(
+            self.memory, found.memory, vertices, place, self.memories.cpu(), t, self.edges.cpu()
+        )
         return sum(one.neighbours.numel() for one in right)
 
 

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
-from tiny_table import ROWS
 
 from dgbench.datasets import catalogue
 from dgbench.datasets.sources import find_form, hashing
+
+OWN, load_cards = catalogue.CARDS, catalogue.load_cards
+own_cards = cache(load_cards)
+
+
+def loaded(path, *, own=True):
+    """Cards of a file; those of dgbench are parsed once, as each card that a test offers has all
+    others read again."""
+    return own_cards(path) if path.parent == OWN else load_cards(path, own=own)
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):
     """Nothing is read from or written to the user's cache and folder of cards."""
+    monkeypatch.setattr(catalogue, "load_cards", loaded)
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("DGBENCH_CACHE", str(folder))
     monkeypatch.setenv("DGBENCH_CARDS", str(folder / "cards"))  # no card of the user's
@@ -33,6 +43,9 @@ def held_data():
 class Tiny:
     """A dataset `tiny` with its card, in a folder of its own."""
 
+    ROWS = ("5,9,1,10", "7,9,2,20", "5,5,3,20", "9,7,-4,35", "5,9,1,40")
+    """src,dst,weight,time: three vertices, one self edge, one repeated pair."""
+
     def __init__(self, folder: Path) -> None:
         self.data, self.cards = folder / "data", folder / "cards"
         self.data.mkdir()
@@ -44,7 +57,7 @@ class Tiny:
         self.reader = {"format": "table", "columns": ["src", "dst", "weight", "t"]}
         self.counts = {"nodes": 3, "edges": 5, "pairs": 4, "self_edges": 1, "t_last": 40}
         self.ref = {"path": "tiny/tiny.csv.gz"}
-        self.write(ROWS)
+        self.write([*self.ROWS])
 
     def write(self, rows: list[str], *, hashed: bool = True) -> None:
         """Write the file and, unless told not to, its hash on the card."""

@@ -8,6 +8,7 @@ import tarfile
 import zipfile
 
 import pytest
+from packing import tarred, zipped
 
 from dgbench import datasets
 from dgbench.datasets.sources import check_file, extract, hashing
@@ -17,27 +18,25 @@ from dgbench.runtime.errors import DataError
 
 
 def make_zip(path, members):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as store:
-        for name, data in members.items():
-            store.writestr(name, data)
+    path.write_bytes(zipped(members))
     return path
 
 
 def make_tar(path, members):
-    infos = [entry(name, size=len(data)) for name, data in members.items()]
-    return tar_of(path, infos, "w:gz", list(members.values()))
-
-
-def tar_of(path, infos, mode="w", data=None):
-    with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as store:
-        for info, bytes_ in zip(infos, data or [bytes(info.size) for info in infos], strict=True):
-            store.addfile(info, io.BytesIO(bytes_))
+    path.write_bytes(tarred(members, "w:gz"))
     return path
 
 
-def entry(name, kind=tarfile.REGTYPE, link="", size=0):
+def tar_of(path, infos, mode):
+    with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as store:
+        for info in infos:
+            store.addfile(info, io.BytesIO(bytes(info.size)))
+    return path
+
+
+def entry(name, size=0):
     info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.size = kind, link, size
+    info.size = size
     return info
 
 

@@ -27,7 +27,11 @@ LICENCES = {
     "CC BY-SA 3.0": "Attribution-ShareAlike 3.0 Unported",
     "public domain": "work of the United States government",
 }
-HOLDABLE = [name for name, card in datasets.cards().items() if card.forms]
+HOLDABLE = [
+    name if any(ref.bundled for form in card.forms for ref in form.files)
+    else pytest.param(name, marks=pytest.mark.nightly)  # large, and on few machines
+    for name, card in datasets.cards().items() if card.forms
+]  # fmt: skip
 
 
 def test_every_copy_has_the_bytes_of_its_card_its_licence_and_its_source():
@@ -79,26 +83,21 @@ def held(held_data):
 
 
 @pytest.mark.parametrize("name", HOLDABLE)
-def test_reads_as_its_card_says_and_loads_the_same_again(name, held):
+def test_reads_as_its_card_says(name, held):
     held(name)
     card = datasets.card(name)
     assert verify_dataset(card)["ok"]
     wanted = find_form(card).form.counts
     if card.kind == "signals":
         spec = SnapshotSpec(name, snapshots=2, feature_dim=2)
-        first, again = open_snapshots(spec).check(), open_snapshots(spec)
-        assert first.num_nodes == wanted.nodes
-        assert torch.equal(first.features, again.features)
-        assert first.num_edges == again.num_edges
+        assert open_snapshots(spec).check().num_nodes == wanted.nodes
         return
-    first, again = open_events(name), open_events(name)
-    assert (len(first), first.num_nodes) == (wanted.edges, wanted.nodes)
-    assert bool((first.t[1:] >= first.t[:-1]).all())
-    assert int(torch.unique(torch.stack([first.src, first.dst]))[-1]) < first.num_nodes
-    assert torch.equal(first.src, again.src)
-    assert torch.equal(first.t, again.t)
+    events = open_events(name)
+    assert (len(events), events.num_nodes) == (wanted.edges, wanted.nodes)
+    assert bool((events.t[1:] >= events.t[:-1]).all())
+    assert int(torch.stack([events.src, events.dst]).max()) < events.num_nodes
     if name == "flights":  # delay and distance
-        assert first.edge_feat[0].tolist() == [33.0, 2176.0]
+        assert events.edge_feat[0].tolist() == [33.0, 2176.0]
 
 
 def test_england_covid(held):

@@ -9,10 +9,10 @@ import shutil
 import socket
 import threading
 import time
-import zipfile
 
 import pytest
 from faulty_server import faulty_server
+from packing import zipped
 
 from dgbench import datasets
 from dgbench.datasets import first_use
@@ -247,10 +247,7 @@ def test_what_was_trusted_once_must_stay_what_it_was(remote, server):
 
 
 def test_a_member_of_an_archive_is_fetched(remote, server):
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("in/tiny.csv", remote.content)
-    server.answers["/a.zip"] = server.whole(packed.getvalue())
+    server.answers["/a.zip"] = server.whole(zipped({"in/tiny.csv": remote.content}))
     remote.ref |= {"url": f"{server.url}/a.zip", "member": "in/tiny.csv"}
     remote.save()
     fetch(card())

@@ -5,7 +5,6 @@ import hashlib
 import pytest
 import torch
 from slow_snapshots import slow_edge_snapshots
-from tiny_table import ROWS
 
 from dgbench.datasets import SnapshotSpec, open_events, open_snapshots, store, twins
 from dgbench.datasets.readers import tables
@@ -58,7 +57,8 @@ def test_a_card_that_does_not_match_is_refused_with_both_values(tiny):
 
 
 def test_an_unsorted_file_is_refused_unless_the_card_says_so(tiny):
-    tiny.write([ROWS[1], ROWS[0], *ROWS[2:]])
+    first, second, *rest = tiny.ROWS
+    tiny.write([second, first, *rest])
     with pytest.raises(DataError, match=r"line 2: .*10\.0 .*20\.0"):
         open_events("tiny")
     tiny.reader["sorted"] = False

@@ -56,22 +56,11 @@ def test_a_table_without_rows(tmp_path, ids):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [
-        ("1,2,3\n1,-2,3\n", "line 2: dst = -2"),
-        ("1,2\n", "2 columns"),
-        ("1,2,3\n1,2\n", "3 columns"),
-        ("1,2,3\n1,x,3\n", "x"),
-        ("1,2,3\n1,,3\n", "line 2: .*`dst`"),
-        ("1,99999999999999999999,3\n", "99999999999999999999"),
-        ("1,2,soon\n", "soon"),
-        ("1,2,yesterday\n", "YYYY-MM-DD"),
-        ("1,2,0001-01-01\n1,2,0000-12-31\n", "line 2: "),
-    ],
+    [("1,2,yesterday\n", "YYYY-MM-DD"), ("1,2,0001-01-01\n1,2,0000-12-31\n", "line 2: ")],
 )
-def test_a_bad_row_is_named(tmp_path, text, words):
-    time = {"time": "date"} if words in ("YYYY-MM-DD", "line 2: ") else {}
+def test_a_bad_date_is_named(tmp_path, text, words):
     with pytest.raises(DataError, match=words):
-        table(tmp_path, text, columns=COLUMNS, **time)
+        table(tmp_path, text, columns=COLUMNS, time="date")
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])

@@ -56,7 +56,13 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("name", REAL)
+SAMPLE = ("college-msg", "enron")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in SAMPLE else pytest.param(n, marks=pytest.mark.nightly) for n in REAL],
+)
 def test_a_twin_is_close_to_what_was_measured(name):
     row, real, stream = params(name), REAL[name], twins.generate(name)
     src, dst, t = stream.src.numpy(), stream.dst.numpy(), stream.t.numpy()

@@ -113,24 +113,12 @@ class Order:
         with store:
             tell(path=str(store.path))
             summary = run_plan(plan, store, listener=_Teller(tell), **{**given, **self.settings})
-        tell(
-            end=summary.sentence,
-            interrupted=summary.interrupted,
-            trouble=summary.trouble,
-            rows=summary.rows,
-            kept=summary.kept,
-            restarts=summary.restarts,
-        )
+        tell(end=summary.sentence, trouble=summary.trouble, rows=summary.rows)
         return 130 if summary.interrupted else int(bool(summary.trouble))
 
 
 def be_runner(
-    folder: Path,
-    tmp: Path,
-    pipe: int,
-    order: Order,
-    real: bool,
-    before: Callable[[], Any] | None,
+    folder: Path, tmp: Path, pipe: int, order: Order, real: bool, before: Callable[[], Any] | None
 ) -> NoReturn:
     """The forked process: run, tell, leave without a look back."""
 

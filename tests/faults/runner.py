@@ -70,14 +70,14 @@ class Runner:
 
     def server(self, timeout_s: float = 10.0) -> int:
         """Number of its fork server, as soon as there is one."""
-        return children(lambda: self.pid, timeout_s)[0]
+        return child(lambda: self.pid, timeout_s)
 
     def cell(self, timeout_s: float = 10.0) -> int:
         """Number of the cell's process that runs now, as soon as there is one.
 
         It leads a session; what the fork server starts while it loads does not.
         """
-        return children(lambda: self.server(timeout_s), timeout_s, leads=True)[0]
+        return child(lambda: self.server(timeout_s), timeout_s, leads=True)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> Runner:
         """Wait for its end. Raises Loss (and kills it) where it hangs."""
@@ -152,21 +152,18 @@ class Runner:
         return self.code is not None
 
 
-def children(
-    parent: Callable[[], int], timeout_s: float = 20.0, *, count: int = 1, leads: bool = False
-) -> list[int]:
-    """Living processes that another started, as soon as there are so many; those that lead a
-    session alone where `leads`. Raises Loss where they do not come up."""
+def child(parent: Callable[[], int], timeout_s: float, *, leads: bool = False) -> int:
+    """A living process that another started (`leads`: and that leads a session), as soon as there
+    is one. Raises Loss where none comes up."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
-        of, found = parent(), []
+        of = parent()
         with contextlib.suppress(OSError), open(f"/proc/{of}/task/{of}/children") as file:
-            found = [int(pid) for pid in file.read().split()]
-        found = [p for p in found if checks.living(p) and (not leads or _leads_session(p))]
-        if len(found) >= count:
-            return found[:count]
+            for pid in map(int, file.read().split()):
+                if checks.living(pid) and (not leads or _leads_session(pid)):
+                    return pid
         time.sleep(0.002)
-    raise Loss(f"{count} processes did not come up below it")
+    raise Loss("no process came up below it")
 
 
 def _leads_session(pid: int) -> bool:

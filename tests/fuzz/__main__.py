@@ -40,18 +40,16 @@ def main(arguments: list[str]) -> int:
         return 0
     limit = 10.0 if chosen.runs == 10**9 else 3600.0
     seconds = limit if chosen.seconds is None else chosen.seconds
-    tallies = []
+    bad = False
     for target in wanted:
-        print(target.name, file=sys.stderr, flush=True)
-        tallies.append(mutate.run(target, runs=chosen.runs, seconds=seconds, seed=chosen.seed))
-        for finding in tallies[-1].findings.values():
-            _write(chosen.out, finding)
-    for one in tallies:
+        one = mutate.run(target, runs=chosen.runs, seconds=seconds, seed=chosen.seed)
         counts = f"{one.accepted:,} accepted, {one.refused:,} refused, {len(one.findings)} findings"
-        print(f"{one.target:16} {one.inputs:,} inputs, {counts}")
+        print(f"{one.target:16} {one.inputs:,} inputs, {counts}", flush=True)
         for finding in one.findings.values():
-            print(f"{finding.target}: {finding.key}: {finding.words}")
-    return int(any(tally.findings for tally in tallies))
+            print(f"{finding.target}: {finding.key}: {finding.words}", flush=True)
+            _write(chosen.out, finding)
+        bad = bad or bool(one.findings)
+    return int(bad)
 
 
 def _write(out: Path, finding: Finding) -> None:

@@ -71,13 +71,11 @@ class Mutator:
         return data[:at] + word + data[at + self.rng.choice((0, 0, 1, len(word))) :]
 
     def _line(self, data: bytes) -> bytes:
+        """A line doubled, moved here from elsewhere, emptied or left out."""
         lines = data.split(b"\n")
         at = self.rng.randrange(len(lines))
-        act = self.rng.randrange(4)
-        lines[at : at + (act > 0)] = [[self.rng.choice(lines)], [], [b""], lines[at : at + 1] * 2][
-            act
-        ]
-        return b"\n".join(lines)
+        instead = self.rng.choice(([lines[at]] * 2, [self.rng.choice(lines)], [b""], []))
+        return b"\n".join([*lines[:at], *instead, *lines[at + 1 :]])
 
     def _number(self, data: bytes) -> bytes:
         """Another number, word or nothing where a digit was."""

@@ -37,22 +37,16 @@ def speedup_points() -> Points:
 
 
 def split_points() -> Points:
+    places = zip(MODELS, DATASETS[1:], strict=False)
     return [
-        {
-            "panel": panel,
-            "row": row,
-            "system": system,
-            "phase": phase,
-            "seconds": share * v / 50,
-            "total": v / 50,
-            "slowdown": 0.02,
-        }
-        for v, (panel, row), system in numbered(
-            zip(MODELS, DATASETS[1:], strict=False), ("pygt", "pygt-g", "pipad")
-        )
+        {"panel": panel, "row": row, "system": system, "phase": phase,
+         "seconds": share * v / 50, "total": v / 50, "slowdown": 0.02}
+        for v, (panel, row), system in numbered(places, ("pygt", "pygt-g", "pipad"))
         for phase, share in (("transfer", 0.3), ("compute", 0.5), ("update", 0.08))
         if system != "pygt-g" or panel != MODELS[1]
-    ] + [lost({"panel": MODELS[1], "row": "HepTh", "system": "pygt-g"}, "crash: signal 11")]
+    ] + [
+        lost({"panel": MODELS[1], "row": "HepTh", "system": "pygt-g"}, "crash: signal 11")
+    ]  # fmt: skip
 
 
 def ablation_points() -> Points:

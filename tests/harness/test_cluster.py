@@ -6,6 +6,7 @@ import itertools
 import shutil
 import signal
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import fake_papers
@@ -19,7 +20,7 @@ from dgbench.harness.cluster import ClusterFile, Jobs, Submission, collect, read
 from dgbench.harness.cluster import submit as submit_jobs
 from dgbench.harness.machine.provenance import provenance
 from dgbench.harness.plan import Plan
-from dgbench.harness.runner import ForkServer, Listener, run_plan
+from dgbench.harness.runner import Listener, run_plan
 from dgbench.harness.runner.nodes import node_label
 from dgbench.harness.runner.outcome import blank_row
 from dgbench.harness.store import Store
@@ -60,14 +61,6 @@ GROUPS = ("g0", "g1", "g2")
 def new_plan(groups=GROUPS) -> Plan:
     cells = [cell("ok", repeats=2, group=g, system=s) for g in groups for s in ("ours", "theirs")]
     return Plan.build([make_paper(*cells)], None, "smoke")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory, warm_starts_of_module):
-    folder = tmp_path_factory.mktemp("server")
-    made = ForkServer(fake_papers.lookup, ["fake"], threads=1, log=folder / "log", modules=())
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -182,8 +175,11 @@ def test_a_job_that_is_requeued_goes_on_and_no_round_is_parted(tmp_path, nodes):
 SECOND = timedelta(seconds=1)
 
 
+FACTS = cache(lambda: msgspec.json.encode(provenance({})))
+
+
 def facts_of(model: str = "x", **code) -> dict:
-    found = provenance({})
+    found = msgspec.json.decode(FACTS())
     found["machine"]["cpu"]["model"] = model
     found["code"] |= code
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import random
 import shutil
 
 import fake_run
@@ -11,11 +10,12 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_runs import MemoryRun, noisy, timed_rows
 
 from dgbench.harness.cli import main
 from dgbench.harness.compare import compare_runs
 from dgbench.harness.states import find_state
-from dgbench.harness.store import Row, Store
+from dgbench.harness.store import Store
 from dgbench.harness.store.files import from_checked, to_checked
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
@@ -23,38 +23,8 @@ from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyErro
 MIRROR = {"SLOW": "FAST", "FAST": "SLOW", "SAME": "SAME", "AMBG": "AMBG"}
 
 
-class Memory:
-    """A store in memory."""
-
-    def __init__(self, rows, run="0a1b2c3d", facts=None):
-        self._rows, self.run, self.path = rows, run, f"/nowhere/{run}"
-        self._facts = facts or {}
-
-    def rows(self):
-        return self._rows
-
-    def provenance(self):
-        return {"k": self._facts} if self._facts else {}
-
-
-def cell(name, times, *, device="cpu", status="ok", observed=(), **more):
-    """A row for each time of one cell."""
-    return [
-        Row(id=f"{name}-r{i}", cell_hash=name, paper="toy", experiment="fig1",
-            params={"dataset": name}, group=name, round=i, device=device, status=status,
-            observed=[*([observation("step_time", t, samples=[t])] if t else []), *observed],
-            **more)
-        for i, t in enumerate(times, 1)
-    ]  # fmt: skip
-
-
-def noisy(mean, seed, count=6, spread=0.01):
-    draw = random.Random(seed)
-    return [mean * draw.lognormvariate(0, spread) for _ in range(count)]
-
-
 def compared(old, new):
-    return compare_runs(Memory(old), Memory(new, "4e5f6a7b"))
+    return compare_runs(MemoryRun(old), MemoryRun(new, "4e5f6a7b"))
 
 
 @settings(deadline=None, max_examples=25)
@@ -63,8 +33,8 @@ def compared(old, new):
 def test_sides_swapped_invert_ratios_and_words(cells, seed):
     old, new = [], []
     for number, (factor, count) in enumerate(cells):
-        old += cell(f"d{number}", noisy(1.0, seed + number, count))
-        new += cell(f"d{number}", noisy(factor, seed - number - 1, count))
+        old += timed_rows(f"d{number}", noisy(1.0, seed + number, count))
+        new += timed_rows(f"d{number}", noisy(factor, seed - number - 1, count))
     there, back = compared(old, new), compared(new, old)
     assert compared(old[::-1], new[::-1]).as_plain() == there.as_plain()
     ratios = {c.name: c for c in back.changes}
@@ -78,7 +48,9 @@ def test_sides_swapped_invert_ratios_and_words(cells, seed):
 
 def test_counters_are_compared_exactly_where_the_work_was_the_same():
     old, more, longer = (
-        cell("x", noisy(1, 1), observed=[observation("memory", n), observation("turns", turns)])
+        timed_rows(
+            "x", noisy(1, 1), observed=[observation("memory", n), observation("turns", turns)]
+        )
         for n, turns in ((100, 4), (101, 4), (200, 8))
     )
     found = compared(old, more)
@@ -86,18 +58,20 @@ def test_counters_are_compared_exactly_where_the_work_was_the_same():
     assert compared(more, old).exit_code == 0
     paced = compared(old, longer).changes[0]
     assert (paced.counters, paced.paced) == ({}, False)
-    wavering = cell("x", noisy(1, 1))
+    wavering = timed_rows("x", noisy(1, 1))
     for number, row in enumerate(wavering):
         row.observed += [observation("transfers", number), observation("edges", 5)]
-    new = cell("x", noisy(1, 2), observed=[observation("transfers", 3), observation("edges", 5)])
+    new = timed_rows(
+        "x", noisy(1, 2), observed=[observation("transfers", 3), observation("edges", 5)]
+    )
     assert compared(wavering, new).exit_code == 0
 
 
 def test_data_and_facts_that_differ_are_told():
     small, large = ({"dataset": "x", "twin": True, "scale": s} for s in (0.1, 0.2))
     facts, other = ({"code": {"commit": c}, "settings": {"seed": c}} for c in "ab")
-    a = Memory(cell("x", noisy(1, 1), data=small), facts=facts)
-    b = Memory(cell("x", noisy(1, 2), data=large), facts=other)
+    a = MemoryRun(timed_rows("x", noisy(1, 1), data=small), facts=facts)
+    b = MemoryRun(timed_rows("x", noisy(1, 2), data=large), facts=other)
     assert compare_runs(a, b).differs == ["data", "code"]
 
 

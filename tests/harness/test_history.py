@@ -5,20 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import random
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from memory_runs import noisy, timed_rows
 from passed_checks import PASSED
 
 from dgbench.harness.cli import main
 from dgbench.harness.history import compare_histories, newest_results, read_state
 from dgbench.harness.report.history import series_of_asv, series_of_runs
 from dgbench.harness.report.kept_history import FILE, past_runs, read_past, write_past
-from dgbench.harness.store import Row
 from dgbench.harness.store.files import to_line
-from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, StoreError
 
 RESULTS = '{"result_columns": ["result", "params"], "results": {"a": %s}}'
@@ -40,11 +38,6 @@ def asv_file(path, commit="", date=0, **benchmarks):
     return path
 
 
-def noisy(mean, seed, count=12, spread=0.04):
-    draw = random.Random(seed)
-    return [mean * draw.lognormvariate(0, spread) for _ in range(count)]
-
-
 def test_the_gate_sees_planted_regressions_and_lets_noise_pass(tmp_path, capsys):
     """The command of `nox -s asv`, with counters and samples in one state; the newest counts."""
 
@@ -54,14 +47,14 @@ def test_the_gate_sees_planted_regressions_and_lets_noise_pass(tmp_path, capsys)
         return ended.value.code
 
     counters = {f"counter {i}": 1000 + i for i in range(40)}
-    races = {f"race{i}": noisy(0.2 + i / 10, i) for i in range(30)}
+    races = {f"race{i}": noisy(0.2 + i / 10, i, 12, 0.04) for i in range(30)}
     folder, baseline = tmp_path / "results" / "machine", tmp_path / "baseline.json"
     folder.mkdir(parents=True)
     (folder / "machine.json").write_text("{}")
     with pytest.raises(InvalidInputError):
         newest_results(tmp_path / "results")
     assert compare(baseline, asv_file(tmp_path / "a.json", counts=counters, **races), "--keep") == 0
-    again = {f"race{i}": noisy(0.2 + i / 10, 100 + i) for i in range(30)}
+    again = {f"race{i}": noisy(0.2 + i / 10, 100 + i, 12, 0.04) for i in range(30)}
     worse = again | {"race7": [1.3 * v for v in again["race7"]]}
     better = again | {"race7": [0.7 * v for v in again["race7"]]}
     states = [
@@ -102,11 +95,10 @@ def test_other_files_and_numbers_that_would_overflow_or_fill_the_memory_are_refu
 def run(commit, started, seconds, *, preset="quick", machine="box", noise=0.02):
     """A run of one race: the own system needs `seconds` where its rival needs one."""
     rows = [
-        Row(id=f"{system}-r{k}", cell_hash=system, paper="toy", experiment="race", group="g",
-            params={"dataset": "d", "system": system}, round=k, checks=[PASSED],
-            observed=[observation("step_time", t, samples=[t])])
+        row
         for system, times in (("toy", seconds), ("rival", [1.0] * len(seconds)))
-        for k, t in enumerate(times, 1)
+        for row in timed_rows(system, times, experiment="race", group="g", checks=[PASSED],
+                              params={"dataset": "d", "system": system})
     ]  # fmt: skip
     return SimpleNamespace(
         rows=rows, noise=noise, kept=False, smoke=preset == "smoke", device="cpu",
@@ -134,13 +126,8 @@ def test_the_commit_that_made_a_race_slower_is_marked_and_noise_is_not():
 def test_a_counter_of_asv_that_grew_by_one_is_marked_with_its_commit(tmp_path):
     (tmp_path / "box").mkdir()
     for date, (commit, count) in enumerate([("c1", 7), ("c0", 7), ("c2", 8), ("c3", 6)]):
-        asv_file(
-            tmp_path / "box" / f"{commit}.json",
-            commit,
-            date,
-            words=count,
-            race=noisy(1, date, 8, 0.01),
-        )
+        file, times = tmp_path / "box" / f"{commit}.json", noisy(1, date, 8, 0.01)
+        asv_file(file, commit, date, words=count, race=times)
     asv_file(tmp_path / "box" / "c4.json", "c4", 9, words=float("nan"))
     (tmp_path / "box" / "machine.json").write_text("{}")
     (tmp_path / "box" / "torn.json").write_text('{"commit_hash": ')

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.store import Store
 from dgbench.lab.metrics import metric
 from dgbench.systems.base import get_paper
-from tests.golden.record import remembering
-
-KEPT = Path(__file__).parents[2] / "results" / "reference"
-RUNS = [*{p.parent.name: p.parent for p in sorted(KEPT.glob("*/*/run.json"), reverse=True)
-          if p.parent.name != "operators"}.values()]  # fmt: skip
-"""A run of each paper."""
+from tests.golden.record import KEPT, PAPERS, kept_runs, remembering
 
 SPLITS = ("time_split",)
 """Kinds of figures that are made of instrumented processes, and say so."""
@@ -37,11 +29,12 @@ def slow(row):
     return msgspec.structs.replace(row, id=f"{row.id}i", instrumented=True, observed=observed)
 
 
-@pytest.mark.skipif(not RUNS, reason="no checkout: kept runs do not travel")
-@pytest.mark.parametrize("folder", RUNS, ids=lambda p: f"{p.parent.name}-{p.name}")
-def test_nothing_but_phases_looks_at_an_instrumented_process(folder):
-    paper = get_paper(folder.name)
-    kept = [row for row in Store.open(folder).rows() if row.paper == paper.name]
+@pytest.mark.skipif(not KEPT.is_dir(), reason="no checkout: kept runs do not travel")
+@pytest.mark.parametrize("name", ["arena", *PAPERS])
+def test_nothing_but_phases_looks_at_an_instrumented_process(name):
+    paper = get_paper(name)
+    run = next(iter(kept_runs(name).values()))
+    kept = [row for row in run.everything if row.paper == name]
     plain = [row for row in kept if not row.instrumented]
     both = plain + [slow(row) for row in plain if row.ok]
     with remembering():
@@ -52,7 +45,7 @@ def test_nothing_but_phases_looks_at_an_instrumented_process(folder):
             and paper.checks[claim.id](claim, both) != paper.checks[claim.id](claim, plain)
         ]
     for experiment in paper.experiments:
-        if (folder.name, experiment.name) in SHARES:
+        if (name, experiment.name) in SHARES:
             continue
         mine = [row for row in plain if row.experiment == experiment.name]
         beside = [row for row in both if row.experiment == experiment.name]

@@ -25,29 +25,35 @@ CHEAP = {
 """Experiments of which one cell is run, and params that choose it."""
 
 
-@pytest.fixture(autouse=True)
-def _private(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "own-cache"))
-    monkeypatch.setenv("DGBENCH_CARDS", str(tmp_path_factory.getbasetemp() / "own-cards"))
-    monkeypatch.setenv("DGBENCH_DATASET", "")
-    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+@pytest.fixture(autouse=True, scope="module")
+def _private(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("CACHE", "cache"), ("CARDS", "cards")):
+            patch.setenv(f"DGBENCH_{name}", str(folder / value))
+        patch.setenv("DGBENCH_DATASET", "")
+        patch.delenv("DGBENCH_DATA", raising=False)
+        yield
 
 
-@pytest.fixture
-def table(tmp_path):
+def write_table(file):
     """A dataset of three columns: 60 vertices, 2,000 events."""
     draw = np.random.default_rng(1)
     times = np.sort(draw.integers(0, 10**6, 2000))
     rows = zip(draw.integers(0, 60, 2000), draw.integers(0, 60, 2000), times, strict=True)
-    file = tmp_path / "my.csv"
     file.write_text("src,dst,t\n" + "".join(f"{s},{d},{t}\n" for s, d, t in rows))
     return file
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory, _private):
+    """The dataset, which is read once for all experiments."""
+    return own_data.own_data(str(write_table(tmp_path_factory.mktemp("data") / "my.csv")))[0]
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_takes_a_dataset_or_says_why_not(name, table):
+def test_every_experiment_takes_a_dataset_or_says_why_not(name, data):
     experiment = EXPERIMENTS[name]
-    data, _ = own_data.own_data(str(table))
     planned = experiment.cells("smoke", "cpu")
     if experiment.own_data or not any({"dataset", "graphs"} & c.params.keys() for c in planned):
         with pytest.raises(UnsupportedError):
@@ -63,9 +69,8 @@ def test_every_experiment_takes_a_dataset_or_says_why_not(name, table):
 
 
 @pytest.mark.parametrize("name", CHEAP)
-def test_cells_run_on_the_dataset_and_figures_show_it(name, table):
+def test_cells_run_on_the_dataset_and_figures_show_it(name, data):
     experiment = EXPERIMENTS[name]
-    data, _ = own_data.own_data(str(table))
     cells = own_data.on_dataset(experiment, experiment.cells("smoke", "cpu"), data)
     cell = next(c for c in cells if CHEAP[name].items() <= c.params.items())
     found = experiment.run(cell, RunContext("cpu", "smoke", threads=1, budget_s=0.05))
@@ -95,7 +100,8 @@ def test_no_claim_is_decided_by_rows_on_a_dataset_of_the_users(paper):
     assert not found.warnings
 
 
-def test_a_plan_keeps_the_dataset_and_refuses_a_changed_file(table, monkeypatch):
+def test_a_plan_keeps_the_dataset_and_refuses_a_changed_file(tmp_path, monkeypatch):
+    table = write_table(tmp_path / "mine.csv")
     data, sentences = own_data.own_data(str(table))
     assert any("2,000 events of 60 vertices" in sentence for sentence in sentences)
     plan = Plan.build([PAPERS["pipad"]], ["fig9"], "smoke", "cpu", own_data=data)
@@ -104,7 +110,7 @@ def test_a_plan_keeps_the_dataset_and_refuses_a_changed_file(table, monkeypatch)
     assert (again.own_data, again.fault) == (data, "")
     monkeypatch.setenv("DGBENCH_DATASET", "")  # another shell
     own_data.restore(again.own_data, "run")
-    assert own_data.is_card("my")
+    assert own_data.is_card("mine")
     text = table.read_text()
     table.write_text(text + "1,2,1000000\n")
     with pytest.raises(DataError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import sys
 
 import fake_papers
 import msgspec
@@ -13,7 +12,7 @@ from fake_papers import cell, lookup, make_paper
 from dgbench.harness.plan import Plan
 from dgbench.harness.plan import plan as plan_module
 from dgbench.harness.probes.series import unpack
-from dgbench.harness.runner import ForkServer, Listener, run_plan
+from dgbench.harness.runner import Listener, run_plan
 from dgbench.harness.runner import run as run_module
 from dgbench.harness.runner.child import explain
 from dgbench.harness.store import Store
@@ -21,6 +20,7 @@ from dgbench.harness.store.standing import OWN_ONLY
 from dgbench.lab.compare import control_ratios
 from dgbench.lab.noise import NoisePairs
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
+from dgbench.runtime.ranks.errors import rank_error
 from tests.observed import numbers, phases, samples
 
 LIGHT = ("torch",)
@@ -49,19 +49,7 @@ def go(store, *cells, preset="quick", **more):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, warm_python):
-    """One fork server for the tests that need not kill it."""
-    log = tmp_path_factory.mktemp("server") / "log"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", warm_python[0])
-        running = ForkServer(lookup, ["fake"], threads=1, log=log, modules=LIGHT)
-    with running:
-        assert running.threads in (0, 1)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def disaster(tmp_path_factory, warm_python):
+def disaster(tmp_path_factory, warm_starts_of_module):
     """One run with every misbehaviour, good cells before, between and after."""
     root = tmp_path_factory.mktemp("disaster")
     hows = [name for name in fake_papers.BEHAVIOURS if name in EXPECTED]
@@ -71,9 +59,7 @@ def disaster(tmp_path_factory, warm_python):
     cells.append(cell("ok", group="last", phases=True))
     cells += [cell("ok", repeats=3, which=w, group="timed") for w in "ab"]
     store = Store.create(root)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", warm_python[0])
-        summary, heard = go(store, *cells)
+    summary, heard = go(store, *cells)
     store.close()
     return Store.open(store.path), summary, heard
 
@@ -192,6 +178,9 @@ def test_a_run_without_controls_gets_its_noise_floor_from_pairs(
         assert not [r for r in store.written() if r.group == "noise"]
 
 
+OF_RANKS = {"memory": "oom", "hung": "time", "killed": "crash", "raised": "crash"}
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -206,6 +195,7 @@ def test_a_run_without_controls_gets_its_noise_floor_from_pairs(
         (ValueError("the CUDA extension is not available"), "crash"),
         (CheckFailed("no CUDA device computed this"), "check"),
         (OSError(errno.EIO, "disk"), "crash"),
+        *((rank_error(1, 3, kind, "of a rank"), status) for kind, status in OF_RANKS.items()),
     ],
 )
 def test_errors_are_sorted_by_what_the_user_can_do(error, status):

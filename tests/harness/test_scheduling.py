@@ -1,4 +1,4 @@
-"""Priority, processors, threads and precision: read back where a cell has changed them."""
+"""Priority, processors and work beyond the threads; what cheats do with them: tests/cheats."""
 
 from __future__ import annotations
 
@@ -15,17 +15,12 @@ from dgbench.harness.runner.protocol import Ended, Result
 FIRST = Scheduling(0, 0, frozenset({0, 1}))
 
 
-@pytest.mark.parametrize(
-    ("now", "words"),
-    [
-        (FIRST, []),
-        (Scheduling(-5, 0, frozenset({0})), ["raised its priority from 0 to -5"]),
-        (Scheduling(0, 1, frozenset({0})), ["moved to the scheduling class 'FIFO'"]),
-        (Scheduling(0, 0, frozenset({0, 1, 2})), ["runs on processors 2, which are not the run's"]),
-    ],
-)
-def test_only_what_gives_more_of_the_machine_is_said(now, words) -> None:
-    assert now.above(FIRST) == words
+def test_only_what_gives_more_of_the_machine_is_said() -> None:
+    for now, said in (
+        (FIRST, 0), (Scheduling(5, 0, frozenset({0})), 0), (Scheduling(-5, 0, frozenset({0})), 1),
+        (Scheduling(0, 1, frozenset({0})), 1), (Scheduling(0, 0, frozenset({0, 1, 2})), 1),
+    ):  # fmt: skip
+        assert len(now.above(FIRST)) == said
 
 
 def ended(**fields) -> ProcessExit:
@@ -34,19 +29,13 @@ def ended(**fields) -> ProcessExit:
     return ProcessExit(Ended(**{**known, **counts, **fields}), "", 0, 0, 1, threads=2)
 
 
-@pytest.mark.parametrize(
-    ("fields", "joined", "words"),
-    [
-        ({"cpu_s": 41.0}, 0, ["its processes used 41 s of processor time"]),
-        ({"cpu_s": 41.0}, 1, []),  # a rank beside it
-        ({"left": ["python"]}, 0, []),
-        ({"left": ["python"], "left_cpu_s": 0.2}, 0, ["what it left behind went on working"]),
-    ],
-)
-def test_work_beyond_the_threads_is_named(fields, joined, words) -> None:
-    found = _too_much_work(ended(**fields), Result(status="ok", touched={"joined": joined}))
-    assert len(found) == len(words)
-    assert all(own.startswith(begin) for own, begin in zip(found, words, strict=True))
+def test_work_beyond_the_threads_is_named() -> None:
+    for fields, joined, count in (
+        ({"cpu_s": 41.0}, 0, 1), ({"cpu_s": 41.0}, 1, 0),  # a rank beside it
+        ({"left": ["python"]}, 0, 0), ({"left": ["python"], "left_cpu_s": 0.2}, 0, 1),
+    ):  # fmt: skip
+        result = Result(status="ok", touched={"joined": joined})
+        assert len(_too_much_work(ended(**fields), result)) == count
 
 
 LEFT_BEHIND = """
@@ -54,7 +43,7 @@ import subprocess, sys
 from dgbench.harness.runner import server
 server.cpu_seconds = lambda pid: 0.0  # others use the processors
 server.WORKING_S = 0.5
-subprocess.Popen([sys.executable, "-S", "-c", sys.argv[1]], stdin=subprocess.PIPE)
+subprocess.Popen([sys.argv[2], "-S", "-c", sys.argv[1]], stdin=subprocess.PIPE)
 left, worked = server.end_strays()
 print(len(left), worked >= server.LEFT_WORK_S)
 """
@@ -63,7 +52,7 @@ print(len(left), worked >= server.LEFT_WORK_S)
 @pytest.mark.parametrize(
     ("program", "says"), [("while True: pass", "1 True"), ("input()", "1 False")]
 )
-def test_what_is_left_behind_works_though_it_gets_no_processor(program, says) -> None:
-    command = (sys.executable, "-c", LEFT_BEHIND, program)
+def test_what_is_left_behind_works_though_it_gets_no_processor(program, says, warm_python) -> None:
+    command = (*warm_python, "-c", LEFT_BEHIND, program, sys.executable)
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == says

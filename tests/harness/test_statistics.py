@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import (
@@ -45,6 +44,8 @@ def test_what_no_clock_shows_is_not_measurable(value):
 
 @given(pairs)
 def test_the_interval_is_scipys_paired_t_interval_on_logs(data):
+    from scipy import stats  # a second of imports
+
     a, b = map(list, zip(*data, strict=True))
     found = paired_ratio(a, b)
     logs = np.log(a) - np.log(b)
@@ -67,6 +68,8 @@ def test_what_has_no_ratio_is_refused():
 
 @given(st.lists(seconds, min_size=1, max_size=25))
 def test_the_sign_interval_is_the_binomial_one(a):
+    from scipy import stats
+
     found = paired_ratio(a, [1.0] * len(a), method="sign")
     assert found.value == pytest.approx(math.exp(np.median(np.log(a))))
     outside = [k for k in range(len(a)) if 2 * stats.binom.cdf(k, len(a), 0.5) <= 0.05]
@@ -165,6 +168,8 @@ def test_the_device_is_waited_for_inside_the_clock():
 
 @pytest.mark.parametrize("n", [7, 50, 999, 1001, 20_000])
 def test_a_median_of_many_values_has_bounds_that_hold(n):
+    from scipy import stats
+
     value, low, high = median_interval(range(n))
     k = int(low)
     assert value == (n - 1) / 2

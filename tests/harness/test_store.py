@@ -54,7 +54,7 @@ def test_rows_come_back_as_they_were(store):
     assert [line["row"]["id"] for line in lines] == [r.id for r in rows]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(cut=st.integers(0, 2000), junk=st.binary(max_size=30))
 def test_a_cut_loses_only_the_torn_line(tmp_path_factory, cut, junk):
     store = Store.create(tmp_path_factory.mktemp("cut"))
@@ -201,7 +201,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, list[Row], by
     return store, rows, store.rows_path.read_bytes()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(at=st.integers(0, 2**16), change=st.integers(1, 255))
 def test_any_changed_byte_is_found(kept, at, change):
     store, rows, whole = kept

@@ -10,15 +10,18 @@ import fake_points
 import fake_run
 import pytest
 from link_checker import broken_links
-from undrawn_site import site_of
 
 from dgbench import datasets
+from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.figures.style import with_interval
 from dgbench.harness.report import build, subjects
 from dgbench.harness.report.contests import all_races, tally
+from dgbench.harness.report.merge import assemble
 from dgbench.harness.report.run import load_run, slug
+from dgbench.harness.report.sections import collect, put_figures, sketches_of
 from dgbench.lab.compare import paired
 from dgbench.lab.table import Table
+from dgbench.systems.base import find_paper
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results/reference"
 KEPT = ("intel-xeon-2-cores/gnnflow", "intel-xeon-2-cores/tgcn", "amd-epyc-2-cores/arena")
@@ -26,6 +29,20 @@ STREAMS = ("gnnflow", "tgcn")
 """Papers whose systems train models on streams."""
 NOT_PAGES = r"^\.\./$|\.(log|svg|png|csv|parquet|json|jsonl|txt|md|css|js)$"
 """Files that a build writes beside the pages from rows and drawn figures; "../" is none drawn."""
+
+
+def site_of(runs, papers=()):
+    """The model of some runs, of installed papers but for those that are given by name; figures
+    have points and are not drawn."""
+    runs, shown = list(runs), []
+    for run in runs:
+        for name in run.papers:
+            section = collect(dict(papers).get(name) or find_paper(name), run)
+            drawn = [DrawnFigure(s.name, s.kind, s.title, "", "", s.points, empty=not s.points)
+                     for s in sketches_of(section)]  # fmt: skip
+            put_figures(section, drawn, run)
+            shown.append((run, section))
+    return assemble(shown, runs, merged=True, parts=("systems", "datasets", "machines"))
 
 
 def write(site, folder):

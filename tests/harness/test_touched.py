@@ -7,18 +7,11 @@ import pytest
 from fake_papers import cell, lookup, make_paper
 
 from dgbench.harness.plan import Plan, cell_hash
-from dgbench.harness.runner import ForkServer, Listener, run_plan
+from dgbench.harness.runner import Listener, run_plan
 from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.store import Row, Store
 from dgbench.lab.evidence import on_gpu
 from dgbench.runtime import touched
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory, warm_starts_of_module):
-    log = tmp_path_factory.mktemp("server") / "log"
-    with ForkServer(lookup, ["fake"], threads=1, log=log, modules=("torch",)) as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

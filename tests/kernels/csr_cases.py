@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from hypothesis import strategies as st
@@ -41,6 +43,8 @@ def hub_csr(seed: int, n: int, hub: int, *, most: int = 8) -> Csr:
 
 def changed_pairs() -> list[tuple[Csr, Csr]]:
     """Two snapshots each between which everything or little changes."""
+    shares = (0.0, 0.05, 0.5, 0.97, 1.0)
+    tiles = [random_csr(seed, 90, 70, share) for seed, share in enumerate(shares)]
     full = range(3000)
     few = [csr_of([[*row] for row in rows], 3000) for rows in (
         [[], []], [full, full], [full[1::2]] * 2, [full[::2]] * 2, [[0, 2999]] * 2, [[0, 1], [2]],
@@ -57,25 +61,25 @@ def changed_pairs() -> list[tuple[Csr, Csr]]:
     return [
         (nothing, everything), (nothing, nothing), (even, odd), (ends, everything), (left, right),
         (left, left), (sparse, dense), (low, high), (lone[0], lone[1]),
-        (csr_of([], 5), csr_of([], 5)),
+        (csr_of([], 5), csr_of([], 5)), *pairwise(tiles), (tiles[1], tiles[3]),
     ]  # fmt: skip
+
+
+def rows_of(csr: Csr) -> torch.Tensor:
+    """Row of each entry."""
+    return torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
 
 
 def dense(csr: Csr) -> torch.Tensor:
     """float64[rows, columns]; repeated entries add up."""
-    rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
     values = torch.ones(csr.nnz) if csr.values is None else csr.values
     out = torch.zeros(csr.num_rows, csr.num_cols, dtype=torch.float64)
-    return out.index_put((rows, csr.indices.long()), values.double(), accumulate=True)
+    return out.index_put((rows_of(csr), csr.indices.long()), values.double(), accumulate=True)
 
 
 def entries(csr: Csr) -> list[tuple[int, int]]:
     """(row, column) of every entry in storage order."""
-    out = []
-    for row in range(csr.num_rows):
-        for p in range(int(csr.indptr[row]), int(csr.indptr[row + 1])):
-            out.append((row, int(csr.indices[p])))
-    return out
+    return list(zip(rows_of(csr).tolist(), csr.indices.tolist(), strict=True))
 
 
 @st.composite

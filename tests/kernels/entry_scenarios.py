@@ -111,13 +111,9 @@ def run_products(n: int) -> None:
         scale = torch.rand(n, dtype=dtype)
         for _ in range(2):  # rows are put in order at the second product
             both_ways(spmm(csr, x, scale, scale, True))
+        for _ in range(4):
+            spmm(csr, x.detach(), scale, scale, True)
     degrees(matrix(n, values=True))
-
-
-def run_products_again(n: int) -> None:
-    csr, x, scale = matrix(n, values=True), normal(1, n, 5).detach(), torch.rand(n)
-    for _ in range(4):
-        spmm(csr, x, scale, scale, True)
 
 
 def run_parts_in_one_call(n: int) -> None:

@@ -1,8 +1,8 @@
-"""Checks that the operators' tests share: threads, refusals, equality and nearness."""
+"""Checks that the operators' tests share: refusals, equality and nearness."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -12,18 +12,6 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import DgbenchError
-
-
-def on_threads(call: Callable[[], Any], counts: Iterable[int] = (1, 2, 3)) -> list[Any]:
-    """Return what a call gives on each number of threads."""
-    before, results = torch.get_num_threads(), []
-    try:
-        for threads in counts:
-            torch.set_num_threads(threads)
-            results.append(call())
-    finally:
-        torch.set_num_threads(before)
-    return results
 
 
 def same_bits(results: Sequence[Sequence[Tensor]]) -> None:

@@ -1,23 +1,17 @@
-"""Products of sparse rows against dense float64 products, on the CPU and on a device.
-
-Over 500 lines: one list of cases for each form of rows, parts and unions.
-"""
+"""Products of sparse rows against dense float64 products, on the CPU and on a device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from csr_cases import dense, random_csr
-from device_cases import csr_where, near, random_lists, rows_of, to_device
+from csr_cases import dense, hub_csr, random_csr
+from device_cases import csr_where, near, to_device
 from device_fixtures import PLACES, Native, open_place
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kernel_checks import refuses
 from torch import Tensor
 
@@ -37,7 +31,7 @@ from dgbench.systems.pipad.merged import PartitionAggregation
 from dgbench.systems.pipad.partitions import SnapshotPartition
 from dgbench.systems.pipad.snapshots import SnapshotAggregation
 
-WIDTHS = [*range(1, 10), 12, 16, 17, 31, 33, 48, 64, 100, 128, 300]
+WIDTHS = [1, 2, 3, 5, 7, 8, 9, 16, 17, 33, 64, 100, 300]
 
 
 def product(matrix, x, row_scale, col_scale, self_loop):
@@ -47,7 +41,7 @@ def product(matrix, x, row_scale, col_scale, self_loop):
         x = x * col_scale.double().unsqueeze(-1)
     y = matrix.double() @ x
     if self_loop:
-        y = y + x
+        y = y + x[: len(y)]
     return y if row_scale is None else y * row_scale.double().unsqueeze(-1)
 
 
@@ -67,7 +61,9 @@ def random_parts(generator, n, snapshots, density, weighted, *, own=0.5, hub=Non
     weights = torch.randn(snapshots, n, n, generator=generator)
     dense_snapshots, exclusive = [], []
     for s in range(snapshots):
-        mask = (torch.rand(n, n, generator=generator) < own * density) & ~over_mask
+        mask = torch.rand(n, n, generator=generator) < own * density
+        mask[hub + 1 if hub is not None and own else []] = True
+        mask &= ~over_mask
         exclusive.append(csr_where(mask, weights[s] if weighted else None))
         both = (mask | over_mask).double()
         dense_snapshots.append(both * weights[s].double() if weighted else both)
@@ -114,13 +110,15 @@ def moved(parts, place: Native):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_spmm_equals_dense_product(width, weighted, registers):
     g = torch.Generator().manual_seed(width)
-    csr = random_csr(width, 70, 70, 0.12, weighted=weighted)
+    repeated = hub_csr(width, 70, 200)
+    repeated = replace(repeated, values=repeated.values if weighted else None)
     x = torch.randn(70, width, generator=g)
     r, c = torch.rand(70, generator=g), torch.rand(70, generator=g)
-    for row_scale, col_scale, loop in [(None, None, False), (r, c, True), (r, None, False)]:
-        expected = product(dense(csr), x, row_scale, col_scale, loop)
-        for _ in range(4):  # as given, rows by length, then a product that is made again
-            near(spmm(csr, x, row_scale, col_scale, loop), expected)
+    for csr in (random_csr(width, 70, 70, 0.12, weighted=weighted), repeated):
+        for scales in [(None, None, False), (r, c, True), (r, None, False)]:
+            expected = product(dense(csr), x, *scales)
+            for _ in range(4):  # as given, rows by length, then a product that is made again
+                near(spmm(csr, x, *scales), expected)
 
 
 def check_parts(place: Native, parts, matrices, x, dy, r, c) -> None:
@@ -137,8 +135,8 @@ def check_parts(place: Native, parts, matrices, x, dy, r, c) -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("snapshots", [1, 3, 8, 17])
-@pytest.mark.parametrize("width", [1, 2, 3, 6, 7, 8, 20, 33])
+@pytest.mark.parametrize("snapshots", [1, 3, 17])
+@pytest.mark.parametrize("width", [1, 2, 3, 6, 8, 33])
 def test_parts_equal_each_snapshot(width, snapshots, weighted, place):
     g = torch.Generator().manual_seed(100 * width + snapshots)
     parts, matrices = random_parts(g, 40, snapshots, 0.15, weighted)
@@ -159,27 +157,6 @@ def test_parts_with_rows_that_are_cut(place, snapshots, width, own, weighted):
     x, dy = (torch.randn(1100, snapshots, width, generator=g) for _ in range(2))
     r, c = (torch.rand(1100, snapshots, generator=g) for _ in range(2))
     check_parts(place, parts, matrices, x, dy, r, c)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    rows=st.integers(0, 12), columns=st.integers(1, 12),
-    edges=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=60),
-    width=st.integers(1, 40), weighted=st.booleans(),
-)  # fmt: skip
-def test_spmm_on_any_edge_list(rows, columns, edges, width, weighted):
-    """Duplicates add up; rows may be empty; the matrix need not be square."""
-    kept = sorted((r, c) for r, c in edges if r < rows and c < columns)
-    indptr = torch.zeros(rows + 1, dtype=torch.int64)
-    for r, _ in kept:
-        indptr[r + 1 :] += 1
-    indices = torch.tensor([c for _, c in kept], dtype=torch.int32)
-    values = torch.arange(1.0, len(kept) + 1) if weighted else None
-    csr = Csr(indptr, indices, columns, values)
-    x = torch.linspace(-1, 1, columns * width).view(columns, width)
-    first = spmm(csr, x)
-    near(first, product(dense(csr), x, None, None, False))
-    assert torch.equal(spmm(csr, x), first)  # the second product takes its rows by length
 
 
 @pytest.mark.parametrize("width", [1, 2, 6, 16, 40, 130])
@@ -239,11 +216,13 @@ def test_spmm_gradcheck(weighted, symmetric):
     assert torch.autograd.gradgradcheck(run, x)
 
 
-def test_gradient_of_a_rectangle():
+def test_gradient_of_a_rectangle_whose_values_change():
     csr = random_csr(6, 5, 9, 0.4, weighted=True)
-    x = torch.randn(9, 4)[:, ::2].requires_grad_()  # strided features are copied
-    spmm(csr, x).sum().backward()
-    near(x.grad, dense(csr).T @ torch.ones(5, 2, dtype=torch.float64))
+    for _ in range(2):
+        x = torch.randn(9, 4)[:, ::2].requires_grad_()  # strided features are copied
+        spmm(csr, x).sum().backward()
+        near(x.grad, dense(csr).T @ torch.ones(5, 2, dtype=torch.float64))
+        csr.values.mul_(2.0)
 
 
 def test_degrees():
@@ -252,15 +231,9 @@ def test_degrees():
         near(degrees(csr), dense(csr).sum(1))
     empty = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 0)
     assert degrees(empty).shape == (0,)
-
-
-def test_the_transpose_of_changed_values_is_made_again():
-    csr = random_csr(1, 10, 10, 0.4, weighted=True)
-    for _ in range(2):
-        x = torch.randn(10, 2, requires_grad=True)
-        spmm(csr, x).sum().backward()
-        near(x.grad, dense(csr).T @ torch.ones(10, 2, dtype=torch.float64))
-        csr.values.mul_(2.0)
+    assert spmm(empty, torch.ones(0, 3)).shape == (0, 3)
+    columns = Csr(empty.indptr, empty.indices, 7)
+    assert spmm(columns, torch.ones(7, 3)).shape == (0, 3)
 
 
 def test_mistakes_are_named():
@@ -275,9 +248,7 @@ def test_mistakes_are_named():
         *(("x", x) for x in (torch.ones(4, 2), torch.ones(3), torch.ones(3, 2).long())),
         ("x", torch.ones(3, 2).bfloat16()), ("row_scale", torch.ones(2)),
         ("col_scale", torch.ones(3).double()), ("row_scale", torch.ones(3, requires_grad=True)),
-        ("indices", indices.long()), *(("indices|column", indices + i) for i in (-1, 1)),
-        ("indptr", torch.tensor([0, 2, 1, 2])), ("indptr", torch.tensor([0, 1, 2, 3])),
-        ("values", torch.ones(3)), ("values", torch.ones(2, 2)),
+        ("indices", indices.long()), ("values", torch.ones(3)), ("values", torch.ones(2, 2)),
     )  # fmt: skip
     wide = {**right, "num_cols": 4, "x": torch.ones(4, 2), "self_loop": False}
     refuses(multiply, wide, ("self_loop", True))
@@ -331,85 +302,50 @@ LENGTHS: dict[str, list[int]] = {
 }
 FORMS = {"the rule's": 0, "an owner": 1, "segments": 2, "tiles": 3}
 PRODUCTS = [
-    *[("tiles", width, case) for width in (1, 2, 3, 4, 6, 8, 11, 12, 16) for case in LENGTHS],
+    *[("tiles", width, case) for width in (1, 3, 4, 8, 11, 16) for case in LENGTHS],
     *[(form, width, case) for form in ("the rule's", "an owner", "segments", "gespmm")
-      for width in (1, 2, 3, 4, 8, 20, 31, 33, 64, 130, 132)
+      for width in (1, 2, 4, 20, 33, 64, 130, 132)
       for case in list(LENGTHS)[: 4 if form != "the rule's" else 3]],
 ]  # fmt: skip
 
 
-def prepare(native, over: np.ndarray, ex: np.ndarray | None, width: int) -> tuple[Tensor, Tensor]:
-    """The table of rows that are cut and of tiles, and poisoned room for their sums."""
-    rows, entries = len(over) - 1, int(over[-1]) + (0 if ex is None else int(ex[-1]))
-    table = native.put(np.full(native.module.heavy_size(rows, entries), -1), torch.int32)
-    there = None if ex is None else native.put(ex)
-    native.call("list_heavy", native.put(over), there, entries, table)
-    return table, native.poisoned(native.module.heavy_slots(rows, entries), width)
-
-
-def put_all(native, *arrays: Any) -> list[Tensor | None]:
-    return [None if a is None else native.put(a) for a in arrays]
-
-
 @pytest.mark.parametrize(("form", "width", "case"), PRODUCTS, ids=lambda x: str(x))
 def test_every_row_is_summed_once_and_alike_every_time(native, form, width, case):
-    indptr, indices = random_lists(width, LENGTHS[case], COLUMNS)
-    random, count = np.random.default_rng(width), len(indptr) - 1
-    weights = random.normal(size=len(indices)).astype(np.float32) if width % 3 else None
-    x = random.normal(size=(COLUMNS, width)).astype(np.float32)
-    plain = form == "gespmm"
-    by_row = None if plain else random.random(count).astype(np.float32) + 0.5
-    by_col = random.random(COLUMNS).astype(np.float32) + 0.5 if width % 2 and not plain else None
+    plain, lengths, g = form == "gespmm", LENGTHS[case], torch.Generator().manual_seed(width)
+    indptr = torch.tensor([0, *lengths]).cumsum(0)
+    nnz, count = int(indptr[-1]), len(lengths)
+    indices = torch.randint(0, COLUMNS, (nnz,), generator=g).int()
+    weights = torch.randn(nnz, generator=g) if width % 3 else None
+    x = torch.randn(COLUMNS, width, generator=g)
+    by_row = None if plain else torch.rand(count, generator=g) + 0.5
+    by_col = torch.rand(COLUMNS, generator=g) + 0.5 if width % 2 and not plain else None
     loop = count <= COLUMNS and not plain
-    scaled = x.astype(np.float64) * (1.0 if by_col is None else by_col[:, None])
-    expected = np.zeros((count, width))
-    terms = scaled[indices] * (1.0 if weights is None else weights.astype(np.float64)[:, None])
-    np.add.at(expected, rows_of(indptr), terms)
-    if loop:
-        expected += scaled[:count]
-    if by_row is not None:
-        expected *= by_row[:, None]
-    lists = put_all(native, indptr, indices, weights)
-    table, partials = prepare(native, indptr, None, width)
+    expected = product(dense(Csr(indptr, indices, COLUMNS, weights)), x, by_row, by_col, loop)
+    given = [None if t is None else native.put(t) for t in (indptr, indices, weights, x)]
+    scales = [None if t is None else native.put(t) for t in (by_row, by_col)]
+    table = native.put(torch.full((native.module.heavy_size(count, nnz),), -1), torch.int32)
+    native.call("list_heavy", given[0], None, nnz, table)
+    partials = native.poisoned(native.module.heavy_slots(count, nnz), width)
     results = []
     for _ in range(2):
         y = native.poisoned(count, width)
         if plain:
-            native.call("spmm_gespmm", *lists, native.put(x), y, None)
+            native.call("spmm_gespmm", *given, y, None)
         else:
             cut = None if form == "an owner" else table
-            given = (*lists, cut, *put_all(native, x), y, *put_all(native, by_row, by_col))
-            native.call("spmm", *given, loop, partials=partials, form=FORMS[form])
+            lists = (*given[:3], cut, given[3], y, *scales, loop)
+            native.call("spmm", *lists, partials=partials, form=FORMS[form])
         near(y, expected, 1e-5 if plain else 2e-6)
         results.append(y)
     if form != "gespmm":
         assert torch.equal(*results)
 
 
-def test_an_odd_base_address_takes_scalar_loads(native):
+def test_an_odd_base_address_takes_scalar_loads(place):
     """Rows of x begin four bytes past a vector's boundary; the kernel must not load vectors."""
-    indptr, indices = random_lists(3, [7] * 20, 20)
-    x = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)
-    room = native.put(np.concatenate([[0], x.ravel()]), torch.float32)
-    y = native.poisoned(20 * 8 + 1)[1:].view(20, 8)
-    lists = put_all(native, indptr, indices)
-    native.call("spmm", *lists, None, None, room[1:].view(20, 8), y, None, None, False)
-    expected = np.zeros((20, 8))
-    np.add.at(expected, rows_of(indptr), x.astype(np.float64)[indices])
-    near(y, expected)
-
-
-def test_what_does_not_fit_is_refused(native):
-    indptr, indices = random_lists(1, LENGTHS["cut rows"], COLUMNS)
-    table, partials = prepare(native, indptr, None, 17)
-    lists = put_all(native, indptr, indices, None)
-    y, x = native.poisoned(len(indptr) - 1, 17), native.poisoned(COLUMNS, 17)
-    for order, how, name in (
-        (table, {"partials": partials, "form": 3}, "wide"), (None, {"form": 3}, "order"),
-        (table, {"partials": partials, "form": 4}, "form"), (table, {}, "partials"),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=name):
-            native.call("spmm", *lists, order, x, y, None, None, False, **how)
+    csr, room = random_csr(3, 20, 20, 0.4), place.put(torch.randn(20 * 8 + 1))
+    x = room[1:].view(20, 8)
+    near(spmm(to_device(csr, place.device), x), dense(csr) @ x.double().cpu())
 
 
 # --- the union of snapshots by its bits -----------------------------------------------------------
@@ -427,47 +363,26 @@ def united_snapshots(count: int, seed: int) -> tuple[list[Csr], Tensor]:
     return [csr_where(one) for one in present], torch.from_numpy(present).double()
 
 
-@pytest.mark.parametrize("form", [1, 2, 3])
-@pytest.mark.parametrize(("count", "features"), [(2, 1), (3, 1), (8, 2), (32, 1), (5, 12)])
-def test_each_snapshot_of_a_union_gets_its_own_entries(native, count, features, form):
-    if form == 3 and count * features > 16:
-        pytest.skip("too wide for tiles")
-    group, dense = united_snapshots(count, count)
-    union = UnionTopology.build(group)
-    indptr = union.csr.indptr.numpy()
-    table, partials = prepare(native, indptr, None, count * features)
-    x = torch.randn(ROWS, count, features, generator=torch.Generator().manual_seed(count))
-    x[20] = torch.nan  # read for nobody who does not hold it
-    dense[:, :, 20] = 0
-    mask = torch.where(union.csr.indices == 20, 0, union.mask)
-    row, col = torch.rand(2, ROWS, count) + 0.5
-    expected = parts_product(dense, torch.nan_to_num(x), row, col, True)
-    others, results = torch.arange(ROWS) != 20, []
-    for _ in range(2):
-        y = native.poisoned(ROWS, count, features)
-        native.call(
-            "aggregate_parts", native.put(indptr), native.put(union.csr.indices), None, None, None,
-            None, table, native.put(x), y, native.put(row), native.put(col), True,
-            partials=partials, form=form, bits=native.put(mask),
-        )  # fmt: skip
-        assert y[20].isnan().all()  # its own loop
-        near(y.cpu()[others], expected[others])
-        results.append(y.cpu()[others])
-    assert torch.equal(*results)
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_union_and_its_gradient(place, count):
-    """On the CPU by weights, on a device by the bits of the mask."""
+@pytest.mark.parametrize("few", [0, prepared.FEW_ENTRIES], ids=["cut", "whole"])
+@pytest.mark.parametrize(("count", "features"), [(1, 3), (2, 1), (8, 2), (32, 1), (5, 12)])
+def test_union_and_its_gradient(place, monkeypatch, count, features, few):
+    """On the CPU by weights, on a device by the bits of the mask; rows may be cut there."""
+    monkeypatch.setattr(prepared, "FEW_ENTRIES", few)
     group, dense = united_snapshots(count + 1, 7)
-    group, dense = group[:count], dense[:count]
+    hidden = 20 if count > 1 else ROWS  # the mask of one snapshot is not looked at
+    group, dense, others = group[:count], dense[:count], torch.arange(ROWS) != hidden
+    dense[:, :, hidden : hidden + 1] = 0
     row, col = torch.rand(2, ROWS, count) + 0.5
-    x, grad = torch.randn(2, ROWS, count, 3)
+    x, grad = torch.randn(2, ROWS, count, features)
+    expected = parts_product(dense, x, row, col, True)
+    if not place.own:
+        x[hidden : hidden + 1] = torch.nan  # read for nobody who does not hold it
     leaf = place.put(x).detach().requires_grad_()
     union = UnionTopology.build([to_device(csr, place.device) for csr in group])
+    union = replace(union, mask=torch.where(union.csr.indices == hidden, 0, union.mask))
     y = aggregate_union(union, leaf, place.put(row), place.put(col), True)
     y.backward(place.put(grad))
-    near(y.detach(), parts_product(dense, x, row, col, True))
+    near(y.detach().cpu()[others], expected[others])
     near(leaf.grad, parts_product(dense.transpose(1, 2), grad, col, row, True))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from csr_cases import dense, hub_csr
+from csr_cases import dense, hub_csr, random_csr
 
 from dgbench.kernels_cuda.aggregate import again, choice, spmm
 from dgbench.kernels_cuda.aggregate.choice import ProductVariant
@@ -116,11 +116,7 @@ def test_every_variant_is_the_product(width):
 
 
 def matrix(columns: int = 40, seed: int = 1) -> Csr:
-    draw = torch.Generator().manual_seed(seed)
-    row = torch.randint(0, 40, (300,), generator=draw).sort().values
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), row.bincount(minlength=40).cumsum(0)])
-    indices = torch.randint(0, columns, (300,), generator=draw).int()
-    return Csr(indptr, indices, columns, torch.rand(300, generator=draw))
+    return random_csr(seed, 40, columns, 0.19, weighted=True)
 
 
 def features(columns: int = 40, width: int = 8, seed: int = 2) -> torch.Tensor:
@@ -159,7 +155,7 @@ def test_other_arrays_beside_the_same_indices_are_another_matrix() -> None:
     csr, x = matrix(50), features(50)
     known(csr, x)
     for change in (
-        {"indptr": csr.indptr.clone().clamp(max=200).index_fill_(0, torch.tensor([40]), 300)},
+        {"indptr": csr.indptr.clone().clamp(max=200).index_fill_(0, torch.tensor([40]), csr.nnz)},
         {"values": 3 * csr.values},
         {"values": None},
     ):

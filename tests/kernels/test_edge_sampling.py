@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import partial
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 from types import SimpleNamespace
 
 import numpy as np
@@ -42,6 +42,7 @@ from dgbench.systems.tgcn.system import TgcnSystem
 
 EXACT = tuple(m for m in METHODS if m != "brs_literal")
 WEIGHED = tuple(m for m in EXACT if m != "reservoir")
+SHARES = [0.1, 0.2, 0.3, 0.25, 0.15]
 ENOUGH = 1e-4
 """Smallest p-value that passes: seeds are fixed, so a test that passes always does."""
 
@@ -115,7 +116,7 @@ def follow(
     assert nodes.tolist() == reached
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 10**6), vertices=st.integers(1, 8), edges=st.integers(0, 50),
     undirected=st.booleans(), timed=st.booleans(),
@@ -153,46 +154,32 @@ def test_samples_are_what_could_be_drawn(
     assert sorted(set(torch.cat(sample.eids).tolist())) == sample.edges().tolist()
 
 
-def counted(sample, leaves: int, roots: int) -> Tensor:
-    """Number of draws of every set of leaves, as a code of bits."""
-    codes = torch.zeros(roots, dtype=torch.int64)
-    layer = sample.layers[0]
-    owner = torch.repeat_interleave(torch.arange(roots), layer.offsets.diff())
-    codes.index_add_(0, owner, 1 << (layer.neighbours - 1))
-    return torch.bincount(codes, minlength=1 << leaves)
-
-
-def set_probabilities(weights: list[float], k: int) -> dict[int, float]:
-    """Of every set of k items drawn one after the other in proportion to what is left."""
-    found: Counter[int] = Counter()
-    for order, p in order_probabilities(weights, k).items():
-        found[sum(1 << i for i in order)] += p
-    return found
-
-
 @pytest.mark.parametrize("union", [False, True])
 @pytest.mark.parametrize("method", EXACT)
 def test_every_method_has_the_same_distribution(method: str, union: bool) -> None:
     roots = 6000
     table = star(5)
-    for weights in (None, torch.tensor([0.1, 0.2, 0.3, 0.25, 0.15]).double()):
+    for weights in (None, torch.tensor(SHARES).double()):
         if method == "reservoir" and weights is not None:
             continue
         sample = sample_nodewise(
             table, torch.zeros(roots, dtype=torch.int64), (2,), union=union, method=method,
             weights=weights, seed=17,
         )  # fmt: skip
-        counts = counted(sample, 5, roots)
-        wanted = set_probabilities([1.0] * 5 if weights is None else weights.tolist(), 2)
-        assert int(counts[list(wanted)].sum()) == roots
-        expected = [roots * p for p in wanted.values()]
-        assert stats.chisquare(counts[list(wanted)].numpy(), expected).pvalue > ENOUGH, method
+        wanted: Counter[tuple[int, ...]] = Counter()
+        for order, p in order_probabilities([0.2] * 5 if weights is None else SHARES, 2).items():
+            wanted[tuple(sorted(order))] += roots * p
+        pairs = (sample.layers[0].neighbours - 1).view(roots, 2).sort(1).values
+        counts = Counter(map(tuple, pairs.tolist()))
+        assert set(counts) <= set(wanted)
+        found = [counts[one] for one in wanted]
+        assert stats.chisquare(found, list(wanted.values())).pvalue > ENOUGH, method
 
 
 # --- Subgraphs -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 10**6), vertices=st.integers(1, 8), edges=st.integers(0, 40),
     undirected=st.booleans(), frontier=st.sampled_from([1, 3, 20]),
@@ -277,17 +264,7 @@ def test_wrong_arguments_are_named() -> None:
 # --- Tables of edges ----------------------------------------------------------------------------
 
 
-def rows_of(src, dst, t, vertices: int, undirected: bool) -> list[list[tuple[int, int, float]]]:
-    """One list a vertex, by sorting."""
-    rows: list[list[tuple[int, int, float]]] = [[] for _ in range(vertices)]
-    for e in sorted(range(src.numel()), key=lambda e: float(t[e])):
-        rows[int(src[e])].append((int(dst[e]), e, float(t[e])))
-        if undirected:
-            rows[int(dst[e])].append((int(src[e]), e, float(t[e])))
-    return rows
-
-
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 10**6), vertices=st.integers(1, 9), edges=st.integers(0, 60),
     undirected=st.booleans(), threads=st.sampled_from([1, 3]),
@@ -296,13 +273,14 @@ def test_rows_are_in_order_of_time_and_arrival(seed, vertices, edges, undirected
     src, dst, t = stream(seed, vertices, edges)
     t = t[torch.randperm(edges, generator=torch.Generator().manual_seed(seed))]  # in no order
     table = EdgeTable.build(src, dst, t, vertices, undirected, threads=threads)
-    wanted = rows_of(src, dst, t, vertices, undirected)
-    for v in range(vertices):
-        mine = slice(int(table.indptr[v]), int(table.indptr[v + 1]))
-        found = zip(
-            table.dst[mine].tolist(), table.eid[mine].tolist(), table.t[mine].tolist(), strict=True
-        )
-        assert list(found) == wanted[v]
+    wanted: list[list[tuple[int, int, float]]] = [[] for _ in range(vertices)]
+    for e in sorted(range(edges), key=lambda e: float(t[e])):
+        ends = int(src[e]), int(dst[e])
+        for here, there in (ends, ends[::-1])[: 1 + undirected]:
+            wanted[here].append((there, e, float(t[e])))
+    columns = table.dst.tolist(), table.eid.tolist(), table.t.tolist()
+    found = list(zip(*columns, strict=True))
+    assert [found[a:b] for a, b in pairwise(table.indptr.tolist())] == wanted
     assert table.num_edges == edges
     assert table.num_nodes == vertices
 
@@ -364,10 +342,6 @@ def table_of(case, seed: int = 0) -> EdgeTable:
     return EdgeTable.build(*map(torch.from_numpy, (src, dst, t)), vertices, undirected)
 
 
-def ids(case) -> str:
-    return "-".join(map(str, case))
-
-
 @pytest.mark.parametrize("rounding", ["nearest", "random"])
 def test_the_share_that_is_kept_is_that_of_the_cpu(native, rounding):
     edges = (1 << 16) + 70  # a row that draws long numbers
@@ -389,20 +363,17 @@ WALKS = [  # frontier, draws, subgraphs, replacement, by degree
 
 
 @pytest.mark.parametrize(
-    ("case", "walk"),
+    ("case", "walk", "memory"),
     [
-        (case, walk)
-        for case, walk in product(TABLES, WALKS)
+        (case, walk, ("shared", "tree", "device", "wide")[(c + w) % 4])
+        for (c, case), (w, walk) in product(enumerate(TABLES), enumerate(WALKS))
         if walk[3] or walk[0] <= case[0]  # without replacement a frontier is at most the graph
     ],
-    ids=ids,
+    ids=str,
 )
-@pytest.mark.parametrize("memory", ["shared", "tree", "device", "wide"])
 def test_subgraphs_are_those_of_the_cpu(native, case, walk, memory, monkeypatch):
     frontier, draws, count, replacement, by_degree = walk
     table = table_of(case)
-    if memory == "device":
-        monkeypatch.setenv("EMULATED_ORDER", "reverse")
     if memory == "wide":
         monkeypatch.setattr(device_subgraphs, "WIDTHS", (True,))
     else:
@@ -450,19 +421,19 @@ def on_device(native, table, roots, starts, space, **how):
     )  # fmt: skip
 
 
-def rows(sample) -> list[tuple[Tensor, ...]]:
-    names = ("offsets", "eids", "sources", "neighbours")
-    return [tuple(getattr(layer, name).cpu() for name in names) for layer in sample.layers]
-
-
 def same(one, other) -> bool:
-    return all(map(torch.equal, sum(rows(one), ()), sum(rows(other), ())))
+    names = ("offsets", "eids", "sources", "neighbours")
+    columns = (
+        [getattr(layer, name).cpu() for layer in sample.layers for name in names]
+        for sample in (one, other)
+    )
+    return all(map(torch.equal, *columns))
 
 
 SPACES = [("vertex", {"union": False}), ("edges", {"union": True}), ("vertices", None)]
 
 
-@pytest.mark.parametrize("case", TABLES, ids=ids)
+@pytest.mark.parametrize("case", TABLES, ids=str)
 @pytest.mark.parametrize(("space", "how"), SPACES, ids=lambda x: str(x)[:8])
 @pytest.mark.parametrize("timed", [False, True])
 def test_a_sample_of_everything_is_that_of_the_cpu(native, case, space, how, timed):
@@ -483,7 +454,7 @@ def test_a_sample_of_everything_is_that_of_the_cpu(native, case, space, how, tim
         assert torch.equal(getattr(found, name).cpu(), getattr(right, name)), name
 
 
-@pytest.mark.parametrize("case", [(40, 30, False, 1), (60, 300, False, 3), (50, 200, True, 2)])
+@pytest.mark.parametrize("case", [(40, 30, False, 1), (50, 200, True, 2)])
 @pytest.mark.parametrize(
     ("space", "weights", "method"),
     [(space, weights, method) for (space, _), weights, method in product(
@@ -544,7 +515,7 @@ def rows_on(native, table, share, **how):
     )
 
 
-@pytest.mark.parametrize("case", [c for c in TABLES if not c[2]], ids=ids)
+@pytest.mark.parametrize("case", [c for c in TABLES if not c[2]], ids=str)
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_rows_are_drawn_from_by_segment_its_search(native, case, share):
     table = table_of(case)

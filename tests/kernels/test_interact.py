@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from device_fixtures import ONE_PLACE, Native
+from device_cases import near
+from device_fixtures import Native
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_checks import refuses
@@ -37,27 +38,6 @@ def place(anywhere) -> Native:
         return (*given, piece_room(given[2].numel(), given[4]))
 
     return anywhere(op, interact_sums=with_room)
-
-
-@settings(deadline=None, max_examples=25, suppress_health_check=ONE_PLACE)
-@given(
-    edges=st.integers(0, 60), left=st.integers(1, 9), right=st.integers(1, 9),
-    width=st.sampled_from([1, 7, 16, 64, 90]), seed=st.integers(0, 99), last=st.booleans(),
-)  # fmt: skip
-def test_sums_are_those_of_a_loop_over_edges(place, edges, left, right, width, seed, last):
-    src, dst = pairs(edges, left, right, seed)
-    a, b = rows(left, width, seed + 1), rows(right, width, seed + 2)
-    found = partner_sums(*map(place.put, (src, dst, a, b)), last=last)
-    for sums, counts, mine, other, x in (
-        (found.sum_s, found.count_s, src, dst, b),
-        (found.sum_g, found.count_g, dst, src, a),
-    ):
-        for row in range(counts.numel()):
-            partners = [x[other[e]] for e in range(edges) if mine[e] == row]
-            partners = partners[-1:] if last else partners
-            assert counts[row] == len(partners)
-            want = torch.stack(partners).sum(0) if partners else torch.zeros(width).double()
-            torch.testing.assert_close(sums[row].cpu(), want, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("width", [1, 5, 64, 70])
@@ -90,7 +70,7 @@ def test_rows_of_vertices_by_what_they_are(edges, nodes, seed):
     assert set(found.ids[found.targets :].tolist()) == set(dst.tolist()) | set(neg.tolist())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     edges=st.integers(0, 40), nodes=st.integers(1, 10), seed=st.integers(0, 99), ties=st.booleans()
 )  # fmt: skip
@@ -153,34 +133,35 @@ def edges_of(case, seed: int = 0) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(src), torch.from_numpy(random.integers(0, partners, edges))
 
 
-def close(found: Tensor, right: Tensor) -> bool:
-    error = (found.cpu().double() - right).norm() / right.norm().clamp(min=1e-30)
-    return float(error) < (1e-6 if found.dtype == torch.float32 else 1e-13)
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sums_and_products_are_those_of_torch(place, case, dtype):
     count, partners, edges, width, _ = case
+    bound = 1e-6 if dtype == torch.float32 else 1e-13
     src, dst = edges_of(case)
     y, x = rows(count, width, 1, dtype), rows(partners, width, 2, dtype)
     there, weight = [place.put(t) for t in (src, dst, y, x)], rows(edges, 1, 3, dtype)[:, 0]
 
-    def summed(terms: Tensor) -> Tensor:
-        return torch.zeros(count, width, dtype=torch.float64).index_add_(0, src, terms.double())
+    def summed(terms: Tensor, by: Tensor = src, size: int = count) -> Tensor:
+        return torch.zeros(size, width, dtype=torch.float64).index_add_(0, by, terms.double())
 
-    one, again = (partner_sums(*there).sum_s for _ in range(2))
-    assert close(one, summed(x[dst]))
-    assert torch.equal(one, again)
-    right = torch.zeros(count, width, dtype=dtype)
-    for s, d in zip(src.tolist(), dst.tolist(), strict=True):
-        right[s] = x[d]
-    assert torch.equal(partner_sums(*there, last=True).sum_s.cpu(), right)
+    one, again, last = (partner_sums(*there, last=end) for end in (False, False, True))
+    for side, mine, other, size, z in (("s", src, dst, count, x), ("g", dst, src, partners, y)):
+        sums, counts = getattr(one, f"sum_{side}"), mine.bincount(minlength=size)
+        alike = 15 * bound if side == "g" else bound  # up to 256 of one row are added in turn
+        near(sums, summed(z[other], mine, size), alike)
+        assert torch.equal(sums, getattr(again, f"sum_{side}"))
+        assert getattr(one, f"count_{side}").tolist() == counts.tolist()
+        right = torch.zeros(size, width, dtype=dtype)
+        for row, partner in zip(mine.tolist(), other.tolist(), strict=True):
+            right[row] = z[partner]
+        assert torch.equal(getattr(last, f"sum_{side}").cpu(), right)
+        assert getattr(last, f"count_{side}").tolist() == counts.clamp(max=1).tolist()
     ends = [t.detach().requires_grad_() for t in there[2:]]
     dots = edge_dots(*there[:2], *ends)
-    assert close(dots.detach(), (y[src].double() * x[dst].double()).sum(1))
+    near(dots.detach(), (y[src].double() * x[dst].double()).sum(1), bound)
     to_left, _ = torch.autograd.grad(dots, ends, place.put(weight))
-    assert close(to_left, summed(weight.double()[:, None] * x[dst]))
+    near(to_left, summed(weight.double()[:, None] * x[dst]), bound)
     groups, (offsets, order) = group_edges(src, count), group_rows(place.put(src), count)
     assert torch.equal(offsets.cpu(), groups.offsets)
     assert torch.equal(order.cpu(), groups.order)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from csr_cases import random_csr, snapshot_groups
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.kernels_cuda.overlap import PartTopology
@@ -12,55 +14,41 @@ from dgbench.kernels_cuda.variants import memory_model as model
 from dgbench.kernels_cuda.variants.memory_model import LoadCounts
 
 
-class Simulator:
-    """Counts warp loads of word addresses: one request each, a transaction per distinct sector."""
-
-    def __init__(self) -> None:
-        self.requests = self.transactions = 0
-
-    def load(self, words: list[int]) -> None:
-        if words:
-            self.requests += 1
-            self.transactions += len({word // 8 for word in words})
-
-    @property
-    def counts(self) -> LoadCounts:
-        return LoadCounts(self.requests, self.transactions)
+def counted(loads: Iterable[list[int]]) -> LoadCounts:
+    """Warp loads of word addresses: a request each, and a transaction per distinct sector."""
+    made = [words for words in loads if words]
+    return LoadCounts(len(made), sum(len({word // 8 for word in words}) for words in made))
 
 
-def simulate_sliced_adjacency(sliced: SlicedCsr, d: int, coalesce: bool) -> LoadCounts:
-    warp = Simulator()
+def sliced_adjacency(sliced: SlicedCsr, d: int, coalesce: bool) -> Iterator[list[int]]:
     offsets = sliced.slice_offsets.tolist()
     g = model.thread_groups(d, coalesce)
     lanes = g * d if g > 1 else 32
     for first in range(0, sliced.num_slices, g):
         slices = range(first, min(first + g, sliced.num_slices))
-        warp.load(list(slices))  # begins
-        warp.load([s + 1 for s in slices])  # ends
-        warp.load(list(slices))  # rows
+        yield list(slices)  # begins
+        yield [s + 1 for s in slices]  # ends
+        yield list(slices)  # rows
         for start in range(0, 32 * g, lanes):
             words = []
             for nid in range(start, min(start + lanes, 32 * g)):
                 s, off = first + nid % g, nid // g
                 if s in slices and off < offsets[s + 1] - offsets[s]:
                     words.append(offsets[s] + off)
-            warp.load(words)
-    return warp.counts
+            yield words
 
 
-def simulate_gespmm_adjacency(csr, weighted: bool) -> LoadCounts:
-    warp = Simulator()
+def gespmm_adjacency(csr, weighted: bool) -> Iterator[list[int]]:
     indptr = csr.indptr.tolist()
     for row in range(csr.num_rows):
-        warp.load([row])
-        warp.load([row + 1])
+        yield [row]
+        yield [row + 1]
         for begin in range(indptr[row], indptr[row + 1], 32):
             words = list(range(begin, min(begin + 32, indptr[row + 1])))
-            for _ in range(2 if weighted else 1):
-                warp.load(words)
-    return warp.counts
+            yield from [words] * (2 if weighted else 1)
 
 
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 999), density=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
     d=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 31, 32, 64]), coalesce=st.booleans(),
@@ -68,15 +56,14 @@ def simulate_gespmm_adjacency(csr, weighted: bool) -> LoadCounts:
 def test_adjacency_loads_equal_the_simulated_warps(seed, density, d, coalesce):
     csr = random_csr(seed, 9, 100, density)
     sliced = slice_csr(csr)
-    assert model.sliced_adjacency(sliced, d, coalesce=coalesce) == simulate_sliced_adjacency(
-        sliced, d, coalesce
-    )
+    loads = sliced_adjacency(sliced, d, coalesce)
+    assert model.sliced_adjacency(sliced, d, coalesce=coalesce) == counted(loads)
     for weighted in (False, True):
-        assert model.gespmm_adjacency(csr, 16, weighted=weighted) == simulate_gespmm_adjacency(
-            csr, weighted
-        )
+        loads = gespmm_adjacency(csr, weighted)
+        assert model.gespmm_adjacency(csr, 16, weighted=weighted) == counted(loads)
 
 
+@settings(max_examples=30)
 @given(group=snapshot_groups(), width=st.sampled_from([1, 2, 6, 16]))
 def test_a_partition_is_the_sum_of_its_parts(group, width):
     parts = PartTopology.build(group)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from csr_cases import csr_of, entries, random_csr, snapshot_groups
 from device_cases import to_device
-from device_fixtures import ONE_PLACE, Native
+from device_fixtures import ONE_PLACE
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kernel_checks import refuses, same_csr
-from torch import Tensor
 
-from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.csr import Csr, check
 from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology, op, trace_edges
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.runtime.errors import InvalidInputError
+
+SERVED = (op, check)
 
 
 def weights(csr: Csr) -> dict[tuple[int, int], float | list[float]]:
@@ -72,11 +70,6 @@ def with_large_ones(test):
 
 def moved(csrs: list[Csr], device: str) -> list[Csr]:
     return [to_device(csr, device) for csr in csrs]
-
-
-@pytest.fixture
-def place(anywhere) -> Native:
-    return anywhere(op, check)
 
 
 @pytest.mark.parametrize(
@@ -233,9 +226,6 @@ def test_refusals_say_what_is_wrong():
 # --- A device's -----------------------------------------------------------------------------------
 
 
-CPU = build_info.extension(torch.device("cpu"))
-
-
 def test_a_matrix_that_is_none_and_a_build_are_told(native):
     found = native.put([-1, -1, -1], torch.int64)
     wrong = native.put([0, 2], torch.int64), native.put([1, 1], torch.int32)
@@ -249,8 +239,8 @@ def test_a_matrix_that_is_none_and_a_build_are_told(native):
 @example(group=[csr_of([[c, c + 32], []], 70, [1.0, c]) for c in range(32)])
 @given(group=snapshot_groups())
 @settings(max_examples=20, suppress_health_check=ONE_PLACE)
-def test_arrived_pieces_are_put_together(native, group):
-    """Offsets of rows from slices, and exclusive parts as one list."""
+def test_offsets_of_arrived_slices(native, group):
+    """Offsets of rows from slices."""
     count, rows = len(group), group[0].num_rows
     for cap in (1, 8, 32, 64):
         cut = [slice_csr(csr, cap) for csr in group]
@@ -260,38 +250,3 @@ def test_arrived_pieces_are_put_together(native, group):
         native.call("unpack_offsets", rows_of, at, out)
         for found, csr in zip(out.cpu(), group, strict=True):
             assert torch.equal(found, csr.indptr)
-    for weighted in {False, group[0].values is not None}:
-        check_merged(native, group, rows, weighted)
-
-
-def check_merged(native, group: list[Csr], rows: int, weighted: bool) -> None:
-    total, count = sum(csr.nnz for csr in group), len(group)
-
-    def merged(move: Any, call: Any) -> list[Tensor | None]:
-        out = [move(torch.full((rows + 1,), -1)), move(torch.full((total,), -1).int())]
-        out.append(move(torch.full((total,), float("nan"))) if weighted else None)
-        lists = [[move(getattr(c, n)) for c in group] for n in ("indptr", "indices")]
-        call(*lists, [move(c.values) for c in group if weighted], *out)
-        return [None if x is None else x.cpu() for x in out]
-
-    host = merged(lambda t: t, lambda *a: CPU.merge_exclusive(*a, 1))
-    device = merged(native.put, lambda *a: native.call("merge_exclusive", *a))
-    assert torch.equal(host[0], device[0])
-    # Rows hold the same entries; the device leaves them snapshot by snapshot.
-    mask = (1 << (count - 1).bit_length()) - 1
-    for begin, end in zip(host[0][:-1], host[0][1:], strict=True):
-        entries = device[1][begin:end]
-        order = torch.argsort(entries.long() & 0xFFFFFFFF, stable=True)
-        assert torch.equal(host[1][begin:end], entries[order])
-        assert not weighted or torch.equal(host[2][begin:end], device[2][begin:end][order])
-        assert ((entries & mask).diff() >= 0).all()
-
-
-def test_sizes_that_contradict_each_other_are_refused(native):
-    indptr, indices = native.put([0, 1], torch.int64), native.put([0], torch.int32)
-    with pytest.raises(ValueError, match="out_entries"):
-        native.call("merge_exclusive", [indptr], [indices], [], indptr, indices[:0], None)
-    with pytest.raises(ValueError, match="slice_offsets"):
-        native.call("unpack_offsets", [indices], [indices], indptr.view(1, 2))
-    with pytest.raises(ValueError):
-        native.call("unpack_offsets", [], [], indptr.view(1, 2))

@@ -117,7 +117,7 @@ def test_logarithms_and_powers_are_exact_enough(x, y):
     assert exact_exp2(np.array([y]))[0] == pytest.approx(2.0**y, rel=1e-13)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_any_valid_spec_gives_exact_counts(data):
     def draw(strategy, allowed=True):

@@ -6,13 +6,15 @@ import math
 
 import pytest
 import torch
-from device_fixtures import ONE_PLACE, Native
+from device_fixtures import ONE_PLACE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_checks import refuses
 
 from dgbench.kernels_cuda.ranking import Ranks, op, rank_columns
 from dgbench.runtime.errors import InvalidInputError
+
+SERVED = (op,)
 
 
 def plain_ranks(scores, column, skipped) -> list[tuple[int, int, float]]:
@@ -37,12 +39,7 @@ def triples(ranks: Ranks) -> list[tuple[float, float, float]]:
     return list(zip(*(one.tolist() for one in columns), strict=True))
 
 
-@pytest.fixture
-def place(anywhere) -> Native:
-    return anywhere(op)
-
-
-@settings(deadline=None, max_examples=60, suppress_health_check=ONE_PLACE)
+@settings(deadline=None, max_examples=25, suppress_health_check=ONE_PLACE)
 @given(
     data=st.data(), rows=st.integers(0, 6), double=st.booleans(),
     width=st.integers(1, 9) | st.sampled_from([31, 32, 33, 100]),

@@ -21,6 +21,8 @@ from dgbench.kernels_cuda.row_cache.device import DeviceRowCache
 from dgbench.kernels_cuda.row_cache.host_rows import read_over_bus
 from dgbench.runtime.errors import InvalidInputError
 
+SERVED = (device_cache,)
+
 
 class SlowCache:
     """The rules of `dgbench.kernels_cuda.row_cache`, one dictionary and loops."""
@@ -70,18 +72,13 @@ def table(num_ids: int, dim: int) -> torch.Tensor:
     return torch.arange(num_ids).float()[:, None] + torch.arange(dim) / 1024
 
 
-@pytest.fixture
-def place(anywhere) -> Native:
-    return anywhere(device_cache)
-
-
 def cache_on(place: Native, *sizes: int, **how: Any) -> RowCache | DeviceRowCache:
     if place.own:
         return RowCache(*sizes, **how)
     return DeviceRowCache(*sizes, **how, device=place.device)
 
 
-@settings(max_examples=60, suppress_health_check=ONE_PLACE)
+@settings(max_examples=25, suppress_health_check=ONE_PLACE)
 @given(
     policy=st.sampled_from(["lru", "lfu", "fifo", "static"]),
     index=st.sampled_from(["dense", "hash"]), capacity=st.integers(0, 12),

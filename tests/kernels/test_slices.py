@@ -6,13 +6,12 @@ Lane by lane the host plays the functors that the device kernel calls
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from csr_cases import csr_of, dense, random_csr, snapshot_groups
-from device_cases import csr_where, near, to_device
+from device_cases import near, to_device
 from device_fixtures import ONE_PLACE, Native
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kernel_checks import close, refuses
 from torch import Tensor
@@ -29,6 +28,7 @@ from dgbench.kernels_cuda.variants import (
     spmm_sliced,
     warp_clocks,
 )
+from dgbench.kernels_cuda.variants import op as products
 from dgbench.kernels_cuda.variants.balance import Balance, balance
 from dgbench.kernels_cuda.variants.memory_model import thread_groups
 from dgbench.kernels_cuda.variants.work_items import ItemTimes, time_items
@@ -49,11 +49,14 @@ def features(seed: int, *shape: int) -> torch.Tensor:
 
 
 @pytest.fixture
-def place(anywhere) -> Native:
-    return anywhere(op)
+def place(anywhere, monkeypatch) -> Native:
+    native = anywhere(op, products, aggregate_sliced=lambda *given: (*given, None))
+    if not native.own:
+        monkeypatch.setattr(products, "launches", lambda device: True)
+    return native
 
 
-@settings(suppress_health_check=ONE_PLACE)
+@settings(max_examples=40, deadline=None, suppress_health_check=ONE_PLACE)
 @given(
     seed=st.integers(0, 999), rows=st.integers(0, 12) | st.just(300), cols=st.integers(1, 150),
     density=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
@@ -87,38 +90,53 @@ def test_wrong_matrices_and_caps_are_named():
     )  # fmt: skip
 
 
+@settings(max_examples=50, deadline=None, suppress_health_check=ONE_PLACE)
 @given(
     seed=st.integers(0, 999), density=st.sampled_from([0.0, 0.05, 0.4, 1.0]),
-    d=st.sampled_from([1, 2, 3, 4, 6, 8, 9, 12, 16, 24, 31, 32, 33, 48, 64, 66, 128, 132]),
+    d=st.sampled_from([1, 2, 3, 4, 6, 8, 9, 12, 16, 24, 31, 32, 33, 48, 64, 66, 100, 128, 132]),
     cap=st.sampled_from([1, 8, 16, 32, 64]), weighted=st.booleans(), coalesce=st.booleans(),
-    vector=st.booleans(), lanes=st.booleans(),
+    vector=st.sampled_from([False, True, 2, 4]), lanes=st.booleans(),
 )  # fmt: skip
-def test_products_equal_dense_ones(seed, density, d, cap, weighted, coalesce, vector, lanes):
+def test_products_equal_dense_ones(place, seed, density, d, cap, weighted, coalesce, vector, lanes):
+    """x and the sums are columns of wider matrices, in place, as an exclusive part's are."""
+    assume(vector < 2 or (d % vector == 0 and thread_groups(d, coalesce) == 1))
     csr = random_csr(seed, 7, 90, density, weighted=weighted)
-    sliced, matrix = slice_csr(csr, cap), dense(csr)
-    for product, x, a in (
-        (spmm_sliced, features(seed, 90, d), matrix),
-        (scatter_sliced, features(seed, 7, d), matrix.T),
-    ):
-        y = product(sliced, x, coalesce=coalesce, vector=vector, lanes=lanes)
-        close([y], [a @ x.double()], 2e-6)
+    sliced, matrix = slice_csr(to_device(csr, place.device), cap), dense(csr)
+    block = slice(d, 2 * d)
+    for product, a in ((spmm_sliced, matrix), (scatter_sliced, matrix.T)):
+        x, out = features(seed, a.shape[1], 3 * d), place.put(torch.ones(len(a), 3 * d))
+        product(
+            sliced, place.put(x)[:, block], out=out[:, block], coalesce=coalesce, vector=vector,
+            lanes=lanes and place.own,
+        )  # fmt: skip
+        expected = torch.ones(len(a), 3 * d, dtype=torch.float64)
+        expected[:, block] += a @ x[:, block].double()
+        close([out.cpu()], [expected], 2e-6)
 
 
+@settings(max_examples=50, deadline=None, suppress_health_check=ONE_PLACE)
 @given(
-    group=snapshot_groups(), width=st.sampled_from([1, 2, 6, 16]), cap=st.sampled_from([8, 32]),
+    group=snapshot_groups(), width=st.sampled_from([1, 2, 6, 16, 33]), cap=st.sampled_from([8, 32]),
 )  # fmt: skip
-def test_a_partition_equals_its_snapshots_one_by_one(group, width, cap):
-    parts = PartTopology.build(group)
+def test_a_partition_equals_its_snapshots_one_by_one(place, group, width, cap):
+    """An entry of the overlap has a weight in each snapshot."""
+    made = PartTopology.build(group)
+    over, *exclusive = (to_device(csr, place.device) for csr in (made.over, *made.exclusive))
+    parts = PartTopology(over, exclusive)
     count, rows, columns = len(group), group[0].num_rows, group[0].num_cols
     x, back = features(1, columns, count, width), features(2, rows, count, width)
     begin, matrices = features(3, rows, count, width), [dense(csr) for csr in group]
-    y = aggregate_parts_sliced(parts, x, cap=cap)
-    added = aggregate_parts_sliced(parts, x, out=begin.clone(), cap=cap)
-    assert torch.equal(aggregate_parts_sliced(slice_parts(parts, cap), x), y)
+    there, out = place.put(x), place.put(begin.clone())
+    found = [
+        aggregate_parts_sliced(parts, there, cap=cap),
+        aggregate_parts_sliced(slice_parts(parts, cap), there),
+        aggregate_parts_sliced(parts, there, out=out, cap=cap),
+        scatter_parts_sliced(slice_parts(parts, cap), place.put(back)),
+    ]
     expected = torch.stack([m @ x[:, i].double() for i, m in enumerate(matrices)], 1)
     turned = torch.stack([m.T @ back[:, i].double() for i, m in enumerate(matrices)], 1)
-    scattered = scatter_parts_sliced(slice_parts(parts, cap), back)
-    close([y, added, scattered], [expected, begin + expected, turned], 2e-6)
+    right = [expected, expected, begin + expected, turned]
+    close([one.cpu() for one in found], right, 2e-6)
 
 
 def test_wrong_features_and_lanes_are_named():
@@ -186,7 +204,7 @@ def test_work_items_add_up_to_the_product(seed, rows, density, d, cap) -> None:
         assert bool(((times.seconds >= 0) & times.seconds.isfinite()).all())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(seconds=st.lists(st.integers(0, 50).map(float), max_size=40), workers=st.integers(1, 9))
 def test_items_go_to_whoever_is_free_first(seconds, workers) -> None:
     entries = torch.tensor([i % 3 for i in range(len(seconds))], dtype=torch.int64)
@@ -214,117 +232,43 @@ def test_wrong_work_items_are_named() -> None:
     )  # fmt: skip
 
 
-# --- PiPAD's kernel over slices -------------------------------------------------------------------
-
-
-ROWS, COLUMNS = 12, 100
-
-
-def matrix(seed: int) -> np.ndarray:
-    """Dense values of a weighted matrix with a full row, an empty one and rows of any length."""
-    random = np.random.default_rng(seed)
-    share = random.random((ROWS, 1)) * 0.6
-    dense = np.where(random.random((ROWS, COLUMNS)) < share, random.normal(size=(ROWS, COLUMNS)), 0)
-    dense[3] = random.normal(size=COLUMNS) + 3
-    dense[7] = 0
-    return dense.astype(np.float32)
-
-
-def slices(native, dense: np.ndarray, cap: int, *, weighted: bool = True) -> list[Tensor | None]:
-    """row_indices, slice_offsets, indices, values."""
-    cut = slice_csr(csr_where(dense != 0), cap)
-    lists = [native.put(x) for x in (cut.row_indices, cut.slice_offsets, cut.indices)]
-    return [*lists, native.put(dense[np.nonzero(dense)]) if weighted else None]
-
-
-WIDTHS = [  # width, slices per warp, floats per lane at most
-    *[(d, thread_groups(d), 1) for d in (1, 2, 3, 4, 6, 8, 12, 16, 24, 31, 32, 33)],
-    *[(d, 1, 1) for d in (2, 64, 100)],
-    *[(d, 1, 2) for d in (2, 34, 64, 66, 130)],
-    *[(d, 1, 4) for d in (4, 32, 48, 100, 128, 132)],
-]
-
-
-@pytest.mark.parametrize(("width", "groups", "vector"), WIDTHS)
-def test_all_widths_vectors_and_caps(native, width, groups, vector):
-    """As an exclusive part: x and y are a snapshot's columns of wider matrices, in place."""
-    block, random = slice(width, 2 * width), np.random.default_rng(width)
-    for cap in (1, 8, 16, 32, 64):
-        dense, weighted = matrix(width + cap), cap != 16
-        arrays = slices(native, dense, cap, weighted=weighted)
-        dense = (dense if weighted else dense != 0).astype(np.float64)
-        for name, whole in (("aggregate_sliced", dense), ("scatter_sliced", dense.T)):
-            x = random.normal(size=(whole.shape[1], 3 * width)).astype(np.float32)
-            y = torch.ones(len(whole), 3 * width, device=native.device)
-            clocks = (None,) if name == "aggregate_sliced" else ()
-            given = (*arrays, native.put(x)[:, block], y[:, block], groups, vector)
-            native.call(name, *given, *clocks)
-            assert (y[:, :width] == 1).all()
-            assert (y[:, 2 * width :] == 1).all()
-            near(y[:, block], 1 + whole @ x[:, block])
-
-
-@pytest.mark.parametrize("snapshots", [1, 3, 8])
-@pytest.mark.parametrize(("width", "vector"), [(1, 1), (2, 1), (6, 2), (16, 4), (33, 1)])
-def test_an_entry_has_a_weight_in_each_snapshot(native, width, vector, snapshots):
-    """As an overlap part of weighted snapshots: column blocks of x and y are the snapshots'."""
-    dense, random = matrix(width), np.random.default_rng(snapshots)
-    *lists, _ = slices(native, dense, 8)
-    weights = random.normal(size=(lists[2].numel(), snapshots)).astype(np.float32)
-    values, d = native.put(weights).reshape(-1), snapshots * width
-    groups = 1 if vector > 1 else thread_groups(d)
-    x = random.normal(size=(COLUMNS, d)).astype(np.float32)
-    back = random.normal(size=(ROWS, d)).astype(np.float32)
-    y, dx = (torch.zeros(size, d, device=native.device) for size in (ROWS, COLUMNS))
-    native.call("aggregate_sliced", *lists, values, native.put(x), y, groups, vector, None)
-    native.call("scatter_sliced", *lists, values, native.put(back), dx, groups, vector)
-    for i in range(snapshots):
-        block, mine = slice(i * width, (i + 1) * width), np.zeros(dense.shape)
-        mine[np.nonzero(dense)] = weights[:, i]
-        near(y[:, block], mine @ x[:, block])
-        near(dx[:, block], mine.T @ back[:, block])
-
-
 @pytest.mark.parametrize("shift", [0, 1, 2])
 @pytest.mark.parametrize("pitch", [128, 129, 130, 132])
-def test_an_address_or_a_pitch_that_is_not_aligned_gets_fewer_floats(native, shift, pitch):
+def test_an_address_or_a_pitch_that_is_not_aligned_gets_fewer_floats(place, shift, pitch):
     """The emulated runtime aborts at a vector load from an address that is no multiple of it."""
-    dense, width = matrix(shift), 128
-    arrays = slices(native, dense, 32)
-    x = np.random.default_rng(pitch).normal(size=(COLUMNS, pitch)).astype(np.float32)
-    up = np.random.default_rng(1).normal(size=(ROWS, width)).astype(np.float32)
+    csr, width, rows, columns = random_csr(shift, 12, 100, 0.3, weighted=True), 128, 12, 100
+    sliced, matrix = slice_csr(to_device(csr, place.device)), dense(csr)
+    x, up = features(pitch, columns, pitch), features(1, rows, width)
 
     def odd(values: Tensor) -> Tensor:
-        room = torch.zeros(COLUMNS * pitch + 4, device=native.device)
+        room = torch.zeros(columns * pitch + 4, device=place.device)
         assert room.data_ptr() % 16 == 0
-        room = room[shift : shift + COLUMNS * pitch]
-        room.copy_(values.reshape(-1))
-        return room.view(COLUMNS, pitch)
+        room = room[shift : shift + columns * pitch].view(columns, pitch)
+        return room.copy_(values)
 
     for vector in (1, 2, 4):
-        y, out = torch.zeros(ROWS, width, device=native.device), odd(torch.zeros(COLUMNS, pitch))
-        given = (odd(native.put(x))[:, :width], y, 1, vector, None)
-        native.call("aggregate_sliced", *arrays, *given)
-        near(y, dense.astype(np.float64) @ x[:, :width])
-        native.call("scatter_sliced", *arrays, native.put(up), out[:, :width], 1, vector)
-        near(out[:, :width], dense.T.astype(np.float64) @ up)
+        y = spmm_sliced(sliced, odd(place.put(x))[:, :width], vector=vector)
+        near(y, matrix @ x[:, :width].double())
+        out = odd(torch.zeros(columns, pitch))
+        scatter_sliced(sliced, place.put(up), out=out[:, :width], vector=vector)
+        near(out[:, :width], matrix.T @ up.double())
         assert (out[:, width:] == 0).all()
 
 
 @pytest.mark.parametrize(("width", "vector"), [(2, 1), (6, 1), (16, 1), (64, 2), (300, 4)])
 def test_the_clocks_of_the_sliced_kernel(native, emulate, width, vector):
     emulate(processors=3)
-    dense = matrix(5)
-    arrays, groups = slices(native, dense, 8), thread_groups(width)
-    x = np.random.default_rng(1).normal(size=(COLUMNS, width)).astype(np.float32)
-    y = torch.zeros(ROWS, width, device=native.device)
+    csr, groups = random_csr(5, 12, 100, 0.3, weighted=True), thread_groups(width)
+    sliced, x = slice_csr(csr, 8), features(1, 100, width)
+    lists = sliced.row_indices, sliced.slice_offsets, sliced.indices, sliced.values
+    arrays, y = [native.put(one) for one in lists], torch.zeros(12, width, device=native.device)
     call = (*arrays, native.put(x), y, groups, vector)
     warps = native.module.sliced_warp_count(*call)
     tiles = 1 if groups > 1 else -(-width // (32 * vector))
     assert warps == -(-arrays[0].numel() // groups) * tiles
     clocks = native.put(torch.full((warps, 3), -1), torch.int64)
     native.call("aggregate_sliced", *call, clocks)
-    near(y, dense.astype(np.float64) @ x)
+    near(y, dense(csr) @ x.double())
     found = balance(clocks.cpu())
     assert found.warps == warps
     assert 0 < found.balanced <= found.actual

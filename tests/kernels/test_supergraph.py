@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from csr_cases import csr_of, random_csr
+from csr_cases import csr_of, entries, random_csr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_checks import refuses
@@ -22,12 +22,7 @@ PRESENCE = ["edges", "span", "tail"]
 
 def pairs(csr: Csr) -> list[tuple[int, int]]:
     """(source, destination) without self loops."""
-    found = []
-    for v in range(csr.num_rows):
-        for u in csr.indices[int(csr.indptr[v]) : int(csr.indptr[v + 1])].tolist():
-            if u != v:
-                found.append((u, v))
-    return found
+    return [(u, v) for v, u in entries(csr) if u != v]
 
 
 def slow(csrs, spatial, temporal, per_length, presence):
@@ -64,7 +59,7 @@ def sequences(draw: st.DrawFn) -> list[Csr]:
     return made
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     csrs=sequences(), presence=st.sampled_from(PRESENCE), per_length=st.booleans(),
     spatial=st.integers(0, 3), threads=st.sampled_from([1, 2]),
@@ -76,13 +71,10 @@ def test_vertices_edges_and_weights(csrs, presence, per_length, spatial, threads
     )
     names = list(zip(graph.entity.tolist(), graph.step.tolist(), strict=True))
     assert names == present
-    found, indptr = {}, graph.csr.indptr.tolist()
-    for i, name in enumerate(names):
-        row = graph.csr.indices[indptr[i] : indptr[i + 1]].tolist()
-        assert row == sorted(set(row))
-        for j, w in zip(row, graph.edge_weight[indptr[i] : indptr[i + 1]].tolist(), strict=True):
-            found[name, names[j]] = w
-    assert found == dict(weight)
+    ends = entries(graph.csr)
+    assert ends == sorted(set(ends))
+    weights = zip(ends, graph.edge_weight.tolist(), strict=True)
+    assert {(names[i], names[j]): w for (i, j), w in weights} == dict(weight)
     between = sum(a[1] != b[1] for a, b in weight)
     assert graph.temporal_edges == between // 2
     assert graph.spatial_edges == (len(weight) - between) // 2
@@ -91,7 +83,7 @@ def test_vertices_edges_and_weights(csrs, presence, per_length, spatial, threads
         assert [graph.entity[i] for i in ids] == [v] * len(ids)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(csrs=sequences(), chunks=st.sampled_from([1, 3, 9]), seed=st.integers(0, 99))
 def test_sequences_and_traffic_of_chunks(csrs, chunks, seed):
     graph = build_supergraph(csrs, spatial=2, temporal=3)
@@ -107,19 +99,12 @@ def test_sequences_and_traffic_of_chunks(csrs, chunks, seed):
     assert (found[0].tolist(), found[1].tolist()) == (many, longest)
 
     expected: Counter = Counter()
-    for i in range(graph.num_vertices):
-        for e in range(int(graph.csr.indptr[i]), int(graph.csr.indptr[i + 1])):
-            one, other = numbers[i], numbers[int(graph.csr.indices[e])]
-            if one != other:
-                expected[int(one), int(other)] += int(graph.edge_weight[e])
+    for (i, j), w in zip(entries(graph.csr), graph.edge_weight.tolist(), strict=True):
+        if numbers[i] != numbers[j]:
+            expected[int(numbers[i]), int(numbers[j])] += w
     between, weight = chunk_traffic(graph, chunk, chunks)
-    got, order = {}, []
-    for c in range(chunks):
-        for e in range(int(between.indptr[c]), int(between.indptr[c + 1])):
-            got[c, int(between.indices[e])] = int(weight[e])
-            order.append((c, int(between.indices[e])))
-    assert got == dict(expected)
-    assert order == sorted(order)
+    assert entries(between) == sorted(expected)
+    assert dict(zip(entries(between), weight.tolist(), strict=True)) == dict(expected)
 
 
 def test_refusals():

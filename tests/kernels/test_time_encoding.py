@@ -7,7 +7,6 @@ from decimal import Decimal, localcontext
 
 import pytest
 import torch
-from device_fixtures import Native
 from kernel_checks import refuses
 from torch import Tensor
 
@@ -17,6 +16,8 @@ TURN = Decimal("6.28318530717958647692528676655900576839433879875021164194988918
 UNITS = {"ns": 1e9, "ms": 1e3, "s": 1.0, "day": 1 / 86400}
 CENTURY = 3.2e9
 """Seconds."""
+
+SERVED = (op,)
 
 
 def problem(span: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
@@ -43,14 +44,9 @@ def exact(ages: Tensor, weight: Tensor, bias: Tensor, turn: str) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-@pytest.fixture
-def place(anywhere) -> Native:
-    return anywhere(op)
-
-
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-7), (torch.float64, 1e-13)])
 @pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("part", [1e-12, 1e-6, 1e-2, 0.1])
+@pytest.mark.parametrize("part", [1e-12, 1e-4, 0.1])
 def test_cosines_are_right_in_every_unit(place, unit, part, dtype, bound) -> None:
     given = problem(part * CENTURY * UNITS[unit], dtype)
     for turn, sines in (("cos", False), ("sin", True)):

@@ -1,12 +1,12 @@
-"""transpose against a dense transpose and against a stable sort."""
+"""transpose against a stable sort."""
 
 from __future__ import annotations
 
 import torch
-from csr_cases import random_csr
+from csr_cases import rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_checks import on_threads, same_csr
+from kernel_checks import same_csr
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.transpose import transpose
@@ -14,15 +14,14 @@ from dgbench.kernels_cuda.transpose import transpose
 
 def stable(csr):
     """The transpose by one stable sort of the columns: slow, and obviously right."""
-    rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
     order = torch.argsort(csr.indices.long(), stable=True)
     counts = torch.bincount(csr.indices.long(), minlength=csr.num_cols)
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     values = None if csr.values is None else csr.values[order]
-    return Csr(indptr, rows[order].int(), csr.num_rows, values)
+    return Csr(indptr, rows_of(csr)[order].int(), csr.num_rows, values)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 6), max_size=12), columns=st.integers(0, 9),
     width=st.sampled_from([None, 1, 3]), seed=st.integers(0, 99),
@@ -38,9 +37,3 @@ def test_equals_a_stable_sort(lengths, columns, width, seed):
         values = torch.randn(nnz, *([] if width == 1 else [width]), generator=g)
     csr = Csr(indptr, indices, columns, values)
     same_csr(transpose(csr), stable(csr))
-
-
-def test_large_on_several_threads():
-    csr = random_csr(1, 1000, 700, 0.2, weighted=True)
-    for turned in on_threads(lambda: transpose(csr), (1, 2, 7)):
-        same_csr(turned, stable(csr))

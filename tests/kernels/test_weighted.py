@@ -66,7 +66,7 @@ def test_the_printed_region_search_is_biased_as_worked_out() -> None:
         assert found.tolist() == pytest.approx(expected, abs=4 * 0.5 / np.sqrt(second.numel()))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.integers(0, 5) | st.just(0), max_size=60),
     st.sampled_from([m for m in METHODS if m != "reservoir"]),
@@ -150,18 +150,13 @@ def test_bad_input_is_named() -> None:
 arities = st.sampled_from(ARITIES)
 
 
-@pytest.fixture
-def place(anywhere) -> Native:
-    return anywhere()
-
-
 def open_tree(place: Native, weights: torch.Tensor, arity: int = 8):
     if place.own:
         return SegmentTree(weights, arity=arity)
     return DeviceSegmentTree(place.put(weights), native=place.module)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=ONE_PLACE)
+@settings(deadline=None, max_examples=25, suppress_health_check=ONE_PLACE)
 @given(
     st.integers(1, 70) | st.sampled_from([1000, 4097]), st.integers(0, 99), arities,
     st.sampled_from([torch.int64, torch.float64]),
@@ -207,7 +202,7 @@ def test_floats_never_drift(arity: int) -> None:
     assert tree.draw(1, seed=1).tolist() == [7]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.floats(0, 1e6, allow_subnormal=False) | st.just(0.0), min_size=1, max_size=70),
     arities, st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=20),
@@ -311,7 +306,6 @@ def check(found: Any, sizes: Any, wanted: Any, keys: np.ndarray, gap: int = 0) -
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda s: "-".join(map(str, s)))
 @pytest.mark.parametrize("kind", ["any", "equal", "few", "floats"])
-@pytest.mark.usefixtures("order")
 def test_selection_takes_what_sorting_takes(native, emulate, sizes, kind):
     random, sizes = np.random.default_rng([len(sizes), len(kind)]), np.array(sizes)
     keys = key_values(random, kind, int(ranges(sizes, 3)[1][-1]) + 5)
@@ -411,7 +405,7 @@ def test_independent_draws_are_those_of_the_cpu(native):
     assert tree.total == int(weights.sum())
 
 
-@pytest.mark.parametrize(("count", "taken"), [(40_000, 900), (500, 400), (9, 9), (3, 0)])
+@pytest.mark.parametrize(("count", "taken"), [(40_000, 900), (9, 9), (3, 0)])
 def test_what_is_drawn_is_removed(native, count, taken):
     weights = torch.from_numpy(np.random.default_rng(count).pareto(1.2, count) + 0.1)
     tree = DeviceSegmentTree(weights.to(native.device), native=native.module)

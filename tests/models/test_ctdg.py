@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -52,6 +52,7 @@ def rows_of(count, width, seed=3):
     return torch.randn(count, width, generator=draw, dtype=DOUBLE)
 
 
+@settings(max_examples=20, deadline=None)
 @given(COUNTS)
 def test_a_neighbourhood_puts_neighbours_first_and_takes_them_back(counts) -> None:
     hop = hop_of(counts)
@@ -68,6 +69,7 @@ def test_a_neighbourhood_puts_neighbours_first_and_takes_them_back(counts) -> No
     assert torch.autograd.gradcheck(lambda x: Spread.apply(around, x), leaf)
 
 
+@settings(max_examples=20, deadline=None)
 @given(COUNTS, st.sampled_from([1, 2]), st.booleans(), st.booleans())
 def test_attention_equals_projecting_every_neighbour(counts, heads, with_edges, with_time) -> None:
     torch.manual_seed(5)
@@ -100,6 +102,7 @@ def test_attention_equals_projecting_every_neighbour(counts, heads, with_edges, 
         torch.testing.assert_close(found[target], expected, rtol=1e-9, atol=1e-12)
 
 
+@settings(max_examples=20, deadline=None)
 @given(COUNTS)
 def test_static_layers_equal_loops(counts) -> None:
     torch.manual_seed(6)

@@ -4,34 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dense_frames import DenseFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.models import MODEL_NAMES, build_model
 from dgbench.models.heads import NodeHead
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
-
-
-class Dense:
-    """A-hat as one dense matrix per snapshot."""
-
-    def __init__(self, matrices: list[torch.Tensor], features: torch.Tensor) -> None:
-        self.matrices, self.features = matrices, features
-
-    def raw(self, t):
-        return self.features[t]
-
-    def first(self, t):
-        return self.matrices[t] @ self.features[t]
-
-    def apply(self, t, h):
-        return self.matrices[t] @ h
-
-
-def dense_frame(steps: int = 4, nodes: int = 6, width: int = 3, seed: int = 0) -> Dense:
-    draw = torch.Generator().manual_seed(seed)
-    matrices = [torch.rand(nodes, nodes, generator=draw).double() for _ in range(steps)]
-    return Dense(matrices, torch.randn(steps, nodes, width, generator=draw).double())
 
 
 def build(name: str, **fields):
@@ -48,7 +27,7 @@ def sigmoid(x):
 )
 def test_folded_gcn_gru_is_a_plain_gru(steps, nodes, width, hidden, seed):
     model = build_model("tgcn_model", feature_dim=width, hidden_dim=hidden, seed=seed).double()
-    frame = dense_frame(steps, nodes, width, seed)
+    frame = DenseFrame.drawn(steps, nodes, width, seed)
     w_in, w_hid, bias = model.folded_weights()
     (wz, wr, wc), (uz, ur, uc) = w_in.chunk(3, 1), w_hid.chunk(3, 1)
     bz, br, bc = bias.chunk(3)
@@ -85,7 +64,7 @@ def test_evolving_weights_follow_the_equations(cell):
 @pytest.mark.parametrize("batch_norm", [True, False])
 def test_mpnn_lstm_follows_the_equations(batch_norm):
     model = build("mpnn_lstm", batch_norm=batch_norm)
-    frame = dense_frame()
+    frame = DenseFrame.drawn(4, 6, 3, 0)
 
     def after(x, norm):  # [W, N, H]
         x = x.clamp(min=0)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from dense_frames import DenseFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,28 +36,19 @@ def random_csr(rows, columns, draw, density=0.35):
     return indptr, dense.nonzero()[:, 1].to(torch.int32)
 
 
-class Whole:
-    """An aggregator over dense A-hat and lists of neighbours, in float64."""
+class Whole(DenseFrame):
+    """A frame with lists of neighbours."""
 
     def __init__(self, steps=STEPS, nodes=NODES, width=WIDTH):
         draw = torch.Generator().manual_seed(11)
         self.lists = [random_csr(nodes, nodes, draw) for _ in range(steps)]
-        self.matrices = []
+        matrices = []
         for indptr, indices in self.lists:
             dense = torch.eye(nodes, dtype=torch.float64)
             rows = torch.repeat_interleave(torch.arange(nodes), indptr.diff())
             dense.index_put_((rows, indices.long()), torch.ones(()).double(), accumulate=True)
-            self.matrices.append(dense / dense.sum(1, keepdim=True))
-        self.features = torch.randn(steps, nodes, width, generator=draw).double()
-
-    def raw(self, t):
-        return self.features[t]
-
-    def first(self, t):
-        return self.matrices[t] @ self.features[t]
-
-    def apply(self, t, h):
-        return self.matrices[t] @ h
+            matrices.append(dense / dense.sum(1, keepdim=True))
+        super().__init__(matrices, torch.randn(steps, nodes, width, generator=draw).double())
 
     def attend(self, t, values, source, target, slope):
         return attend_rows(*self.lists[t], values, source, target, slope)

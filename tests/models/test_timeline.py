@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dense_frames import DenseFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,22 +18,7 @@ from dgbench.runtime.errors import InvalidInputError
 STEPS, NODES, WIDTH, HIDDEN = 7, 5, 2, 6
 
 
-class Dense:
-    """A-hat as one dense matrix per snapshot."""
-
-    def __init__(self, steps: int = STEPS, nodes: int = NODES, width: int = WIDTH) -> None:
-        draw = torch.Generator().manual_seed(steps)
-        self.matrices = torch.randn(steps, nodes, nodes, generator=draw).double()
-        self.features = torch.randn(steps, nodes, width, generator=draw).double()
-
-    def raw(self, t):
-        return self.features[t]
-
-    def first(self, t):
-        return self.matrices[t] @ self.features[t]
-
-    def apply(self, t, h):
-        return self.matrices[t] @ h
+DATA = DenseFrame.drawn(STEPS, NODES, WIDTH, STEPS)
 
 
 def build(name: str, **fields):
@@ -48,7 +34,7 @@ def lstm_step(w_in, w_hid, bias, x, h, c):
 
 
 def test_cd_gcn_follows_the_equations():
-    model, data = build("cd_gcn"), Dense()
+    model, data = build("cd_gcn"), DATA
     assert model.spatial_dims == (8, 12)
     assert model.redistributed_dims == ((8, 6), (12, 6))
     hidden = data.features
@@ -66,7 +52,7 @@ def test_cd_gcn_follows_the_equations():
 
 
 def test_tm_gcn_follows_the_equations():
-    model, data = build("tm_gcn"), Dense()
+    model, data = build("tm_gcn"), DATA
     assert model.redistributed_dims == ((6, 6),)
     first = [(data.first(t) @ model.conv_1.weight).clamp(min=0) for t in range(STEPS)]
     want = []
@@ -79,7 +65,7 @@ def test_tm_gcn_follows_the_equations():
 
 
 def test_evolvegcn_evolves_the_columns_of_its_weights():
-    model, data = build("evolvegcn_o"), Dense()
+    model, data = build("evolvegcn_o"), DATA
     assert model.redistributed_dims == ()
     hidden = list(data.features)
     for layer in (model.layer_1, model.layer_2):
@@ -117,7 +103,7 @@ def test_m_average_is_the_transform_and_goes_on_after_a_cut(steps, window, cut):
 @pytest.mark.parametrize("name", TIMELINE_MODELS)
 @pytest.mark.parametrize("window", [1, 3, 5])
 def test_blocks_equal_the_whole_and_the_state_has_its_size(name, window):
-    model, data = build(name, window=window), Dense()
+    model, data = build(name, window=window), DATA
     whole = torch.stack(model.forward_frame(data, range(STEPS)))
     for borders in ([1, 2, 3, 4, 5, 6], [2, 3], [6], [5]):
         state, outputs = None, []

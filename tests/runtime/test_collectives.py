@@ -35,7 +35,7 @@ def redistribute(comm: Communicator, t: int, n: int, widths: list[int], rerun: b
     total.backward()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(ranks=st.integers(1, 8), t=st.integers(1, 4), n=st.integers(1, 5), width=st.integers(1, 3))
 def test_equal_parts_cost_the_formula(ranks: int, t: int, n: int, width: int) -> None:
     """V (P - 1) / P per pass, to the float, where shares are equal."""
@@ -46,19 +46,6 @@ def test_equal_parts_cost_the_formula(ranks: int, t: int, n: int, width: int) ->
         assert found.total("floats", phase=phase) * ranks == volume * (ranks - 1)
         assert found.total("bytes", phase=phase) == 4 * found.total("floats", phase=phase)
         assert found.total("messages", phase=phase) == 2 * ranks * (ranks - 1)
-
-
-@pytest.mark.parametrize(
-    ("widths", "printed"),
-    [([6, 6], (5.184, 6.48, 6.804)), ([8, 6, 12, 6], (13.824, 17.28, 18.144))],
-)
-def test_volumes_of_table_2(widths: list[int], printed: tuple[float, ...]) -> None:
-    """ESDG Table 2 by counting, at its own sizes and without their data (192 steps of 1 M)."""
-    for ranks, billions in zip((4, 16, 64), printed, strict=True):
-        found = count_ranks(redistribute, ranks, 192, 1_000_000, widths, True)
-        assert found.total("floats") == round(billions * 1e9)
-        without = count_ranks(redistribute, ranks, 192, 1_000_000, widths, False)
-        assert 3 * without.total("floats") == 2 * found.total("floats")
 
 
 def simulate_ring(numel: int, size: int) -> list[tuple[int, int]]:

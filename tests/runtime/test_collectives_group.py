@@ -42,9 +42,9 @@ def reference(plan: workers.Plan) -> tuple[list[Tensor], list[Tensor]]:
 
 @pytest.mark.parametrize(
     ("ranks", "method"),
-    [(1, "auto"), (2, "shared"), (2, "collective"), (3, "pairs"), (4, "auto"), (4, "collective")],
+    [(1, "auto"), (2, "shared"), (2, "collective"), (3, "pairs"), (4, "auto")],
 )
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(data=st.data())
 def test_exchange(ranks: int, method: str, data: st.DataObject) -> None:
     plans = data.draw(st.lists(plan(ranks), min_size=5, max_size=12))

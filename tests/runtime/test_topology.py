@@ -124,7 +124,7 @@ def test_tables_that_are_broken() -> None:
             parse_link_matrix(TABLE.replace(old, new, 1))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 @given(
     alpha=st.floats(1e-7, 1e-3),
     beta=st.floats(1e-12, 1e-8),

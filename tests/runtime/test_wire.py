@@ -112,7 +112,7 @@ def simulate(ranks: int, wire: LinkEmulation, steps: list[workers.WireStep]) -> 
 
 
 @pytest.mark.parametrize(("ranks", "method"), [(2, "collective"), (3, "shared"), (3, "pairs")])
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(data=st.data())
 def test_moments_of_arrival(ranks: int, method: str, data: st.DataObject) -> None:
     drawn = data.draw(steps(ranks))

@@ -13,6 +13,7 @@ from torch import Tensor
 from dgbench.runtime.collectives import Communicator, TrafficMatrix, stack
 from dgbench.runtime.collectives.exchange import Arrived, PendingExchange
 from dgbench.runtime.meter import Meter
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 
 class _Exchanges:
@@ -93,3 +94,12 @@ def as_ranks(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
         raise errors[0]
     assert not board.barrier.broken, "ranks waited for each other"
     return found
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def rank_trainer(comm: Communicator, *args: Any, **options: Any) -> ChunkRankTrainer:
+    """A rank's trainer of DGC; one thread at a time draws parameters from torch's generator."""
+    with _ONE_AT_A_TIME:
+        return ChunkRankTrainer(comm, *args, **options)

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import torch
+from tiny_data import csr_of
 
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.origin import Origin
-from dgbench.kernels_cuda.csr import Csr
 from dgbench.systems.base.sequences import SequenceWorkload
 from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
 
 
 def sequence_of(edges: list[list[tuple[int, int]]], nodes: int, features: int = 2, seed: int = 0):
     """A sequence from the (destination, source) pairs of each snapshot; loops are left out."""
-    draw = torch.Generator().manual_seed(seed)
-    topology = []
-    for pairs in edges:
-        kept = sorted({(r, c) for r, c in pairs if r != c})
-        counts = torch.bincount(
-            torch.tensor([r for r, _ in kept], dtype=torch.int64), minlength=nodes
-        )
-        indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
-        topology.append(Csr(indptr, torch.tensor([c for _, c in kept], dtype=torch.int32), nodes))
-    shape = (len(edges), nodes)
+    draw, shape = torch.Generator().manual_seed(seed), (len(edges), nodes)
     return SnapshotSequence(
-        topology,
+        [csr_of(((c, r) for r, c in pairs), nodes) for pairs in edges],
         torch.randn(*shape, features, generator=draw),
         torch.randn(shape, generator=draw),
         nodes,

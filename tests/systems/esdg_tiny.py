@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from tiny_data import TinySequence
+from tiny_data import TinySequence, matrix_of
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
@@ -26,12 +27,9 @@ def data(steps: int = 8, nodes: int = 11, seed: int = 1, per_node: float = 2.0) 
     for t in range(steps):
         chance = 0.0 if t == 2 else per_node / nodes
         there = torch.rand(nodes, nodes, generator=draw) < chance
-        there.fill_diagonal_(False)
-        rows, cols = there.nonzero().unbind(1)
-        indptr = torch.zeros(nodes + 1, dtype=torch.int64)
-        indptr[1:] = there.sum(1).cumsum(0)
-        values = torch.rand(len(rows), generator=draw) + 0.5 if t % 2 else None
-        topology.append(Csr(indptr, cols.to(torch.int32), nodes, values))
+        csr = matrix_of(there.fill_diagonal_(False).nonzero().tolist(), nodes)
+        values = torch.rand(csr.nnz, generator=draw) + 0.5 if t % 2 else None
+        topology.append(replace(csr, values=values))
     features = torch.randn(steps, nodes, 2, generator=draw)
     return TinySequence(topology, features, torch.randn(steps, nodes, generator=draw), nodes)
 
@@ -62,6 +60,11 @@ def plain(
     return PlainResult(gradients, [trainer.train_epoch() for _ in range(epochs)], outputs)
 
 
+def losses_of(model: str, task: str = "link", epochs: int = 2) -> list[float]:
+    """Losses of one process in single precision."""
+    return plain(model, task, (8, 11), torch.float32, epochs).losses
+
+
 @cache
 def timeline(nodes: int, edges: int, steps: int = STEPS) -> TinySequence:
     """Snapshots that share nine entries in ten; large enough for arrays to outweigh their rest."""
@@ -74,8 +77,8 @@ def timeline(nodes: int, edges: int, steps: int = STEPS) -> TinySequence:
         keys = torch.where(new, fresh, keys)
         held = keys.unique()
         held = held[held // nodes != held % nodes]
-        counts = torch.bincount(held // nodes, minlength=nodes)
-        indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+        counts = torch.bincount(held // nodes, minlength=nodes).cumsum(0)
+        indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts])
         topology.append(Csr(indptr, (held % nodes).int(), nodes))
     x = torch.randn(steps, nodes, 2, generator=draw)
     return TinySequence(topology, x, torch.randn(steps, nodes, generator=draw), nodes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,7 +70,7 @@ def row(number: int, seconds: dict[str, float], **fields: Any) -> Any:
     plain = {
         "id": f"r{number}", "paper": "arena", "experiment": "toy", "params": params,
         "group": "toy/one", "round": number, "preset": "smoke",
-        "observed": list(found.observations),
+        "observed": found.observations,
     }  # fmt: skip
     return Row(**{**plain, **fields})
 
@@ -137,7 +138,7 @@ def test_races_of_a_run_have_the_floor_of_its_controls() -> None:
     for number, ratio in enumerate((1.2, 1 / 1.2, 1.2, 1 / 1.2, 1.2)):
         noise = Measurement()
         noise.observe("control_ratio", ratio)
-        made.append(row(20 + number, {}, observed=list(noise.observations), params={}))
+        made.append(row(20 + number, {}, observed=noise.observations, params={}))
     toy = SimpleNamespace(
         name="toy", arena_task=TASK, main_race=None,
         races=lambda rows, floor, **_: races(TASK, rows, floor=floor),
@@ -202,20 +203,13 @@ def test_a_system_without_the_declaration_does_not_enter(monkeypatch: pytest.Mon
     context = RunContext("cpu", "smoke", 1)
     with pytest.raises(UnsupportedError, match="does not enter snapshot-training@1"):
         task.run(cell, context)
-    asked: list[Any] = []
     plugin.enters = ("snapshot-training@1",)
-    monkeypatch.setattr(training_module, "timed", lambda *given, **named: _timed(asked, *given))
+    measured = Measurement()
+    measured.observe("step_time", 0.5)
+    monkeypatch.setattr(training_module, "timed", lambda name, *_, **__: {"plugin": measured}[name])
     found = task.run(cell, context)
-    assert asked[0][0] == "plugin"
     (rate,) = (one for one in found.observations if one.metric == "throughput")
     assert rate.value == 129 * 16 / 0.5  # regions of England, snapshots of a frame
-
-
-def _timed(asked: list[Any], *given: Any) -> Measurement:
-    asked.append(given)
-    found = Measurement()
-    found.observe("step_time", 0.5)
-    return found
 
 
 FORMS = replace(TASK, entrants=TASK.entrants | {"b": Entrant("B", form_of="a")})
@@ -260,9 +254,9 @@ def training(seed: int | None, scores: list[float], method: str = "", **fields: 
         found.observe("mrr", scores[-1])
     params = {"dataset": "graph", "part": "untrained" if method else "trained"}
     params |= {} if method else {"model": "net", "seed": seed}
-    plain = {"params": params, "preset": "quality"} | fields
-    return row(100 + (seed or 0), {}, paper="other", experiment="quality", run="kept1",
-               observed=list(found.observations), **plain)  # fmt: skip
+    plain = {"params": params, "preset": "quality", "run": "kept1"} | fields
+    return row(100 + (seed or 0), {}, paper="other", experiment="quality",
+               observed=found.observations, **plain)  # fmt: skip
 
 
 def quality_race() -> Any:
@@ -325,16 +319,14 @@ def test_a_search_keeps_each_change_that_is_faster() -> None:
     assert [thread_counts(count) for count in (6, 1)] == [[6, 4, 2, 1], [1]]
 
 
-@pytest.mark.parametrize(
-    ("budget", "trials"),
-    [(BUDGET, 6), (replace(BUDGET, trials=3), 3), (replace(BUDGET, seconds=7.0), 4)],
-)
-def test_a_search_ends_with_its_budget(budget: SearchBudget, trials: int) -> None:
+def test_a_search_ends_with_its_budget() -> None:
     """Each trial takes two seconds; none begins after the last second."""
     start = Setting(2, dict.fromkeys("abcdefgh", False))
-    seen: list[Setting] = []
-    result = search(start, list("abcdefgh"), seconds_by({}, seen), budget, lambda: 2.0 * len(seen))
-    assert result.trials == len(seen) == trials
+    for change, trials in (({}, 6), ({"trials": 3}, 3), ({"seconds": 7.0}, 4)):
+        seen: list[Setting] = []
+        seconds, clock = seconds_by({}, seen), lambda seen=seen: 2.0 * len(seen)
+        result = search(start, list("abcdefgh"), seconds, replace(BUDGET, **change), clock)
+        assert result.trials == len(seen) == trials
 
 
 def test_additions_of_dgbench_are_searched_for_nobody_else() -> None:
@@ -422,23 +414,19 @@ def test_the_base_division_has_the_same_cells_whatever_runs_beside_it() -> None:
 
 def rows_of(seconds: dict[str, float], division: str = "") -> list[Any]:
     """Three processes of each of some systems."""
+    chosen = {"threads": 2, "trials": 5, "reuse": 0} if division else {}
     made = []
-    for name, taken in seconds.items():
-        for number in (1, 2, 3):
-            observed = Measurement()
-            observed.observe("step_time", taken, samples=[taken] * 3)
-            observed.observe("throughput", 100 / taken, of="vertex_steps")
-            if division:
-                for of, value in (("threads", 2), ("trials", 5), ("reuse", 0)):
-                    observed.observe("tuned_setting", value, of=of)
-            case = SNAPSHOTS.arena_task.cases[0].name
-            params = {**SNAPSHOTS.params(case), "system": name}
-            params |= {DIVISION: division} if division else {}
-            made.append(Row(
-                id=f"{name}{division}{number}", paper="arena", experiment="snapshot-training",
-                params=params, group=f"g{division}", round=number, run="r",
-                observed=list(observed.observations),
-            ))  # fmt: skip
+    for (name, taken), number in product(seconds.items(), (1, 2, 3)):
+        found = Measurement()
+        found.observe("step_time", taken, samples=[taken] * 3)
+        found.observe("throughput", 100 / taken, of="vertex_steps")
+        for of, value in chosen.items():
+            found.observe("tuned_setting", value, of=of)
+        params = {**SNAPSHOTS.params(SNAPSHOTS.arena_task.cases[0].name), "system": name}
+        params |= {DIVISION: division} if division else {}
+        named = {"id": f"{name}{division}{number}", "experiment": "snapshot-training"}
+        where = {"params": params, "group": f"g{division}"}
+        made.append(row(number, {}, **named, **where, observed=found.observations))
     return made
 
 

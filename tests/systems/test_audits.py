@@ -13,13 +13,11 @@ import torch
 from dgc_tiny import random_sequence
 from dgc_tiny import tiny_workload as tiny_sequences
 from stream_tiny import tiny_stream, tiny_task
-from tiny_data import serve, tiny_sequence, tiny_workload
+from tiny_data import entries_of, serve, tiny_sequence, tiny_workload
 
-from dgbench.lab.experiment import RunContext
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.runtime.meter import Meter
 from dgbench.runtime.schedule import DrawnRounds, DrawnSteps
-from dgbench.systems.base import get_system, race
+from dgbench.systems.base import get_system
 from dgbench.systems.base.audit import (
     COUNTED,
     StepAudit,
@@ -32,7 +30,6 @@ from dgbench.systems.base.oracle import AGAINST, Oracle
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.rank_audit import RankAudit, audited_epochs
-from dgbench.systems.base.recount import AGAINST as RECOUNTED
 from dgbench.systems.base.recount import recounted
 from dgbench.systems.base.stream import StreamTrainer
 from dgbench.systems.base.stream_audit import BatchAudit, BatchOracle
@@ -191,34 +188,11 @@ def test_a_state_that_adam_did_not_make_fails(spoilt, of) -> None:
 
 def edges(times) -> int:
     """Different edges of snapshots, one by one."""
-    found = set()
-    for csr in (FRAMES.topology[t] for t in times):
-        rows = torch.arange(csr.num_rows).repeat_interleave(csr.indptr.diff())
-        found |= set(zip(rows.tolist(), csr.indices.tolist(), strict=True))
-    return len(found)
+    return len({entry for t in times for entry in entries_of(FRAMES.topology[t])})
 
 
 def recounts(task, counters, before=None):
     return recounted(task, FRAMES, counters, before or {}, range(1, 4), 5, system="mine")
-
-
-@pytest.mark.usefixtures("frames")
-@pytest.mark.parametrize(
-    ("system", "model"),
-    [("reference", "tgcn_model"), ("pipad", "tgcn_model"), ("pipad", "evolvegcn"),
-     ("pipad", "mpnn_lstm"), ("pygt", "evolvegcn"), ("pygt-g", "mpnn_lstm")],
-)  # fmt: skip
-def test_counters_of_own_systems_agree_and_a_hundredth_does_not(monkeypatch, system, model) -> None:
-    count = Meter.count
-    for share in (1, 100):
-        monkeypatch.setattr(
-            Meter, "count",
-            lambda self, name, amount=1, share=share: count(self, name, amount // share),
-        )  # fmt: skip
-        context = RunContext("cpu", "smoke", 1, meter=Meter(), budget_s=0.01)
-        checks = race.timed(system, tiny_workload(model=model), context).checks
-        (check,) = (one for one in checks if one.against == RECOUNTED)
-        assert (check.of, check.passed) == ("counters", share == 1)
 
 
 def test_what_is_counted_is_in_the_graphs() -> None:

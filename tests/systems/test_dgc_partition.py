@@ -10,7 +10,7 @@ import torch
 from dgc_tiny import random_sequence, scattered, sequence_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tiny_data import csr_of
+from tiny_data import csr_of, matrix_of
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.supergraph import build_supergraph
@@ -168,11 +168,9 @@ Pairs = dict[tuple[int, int], int]
 
 def traffic_of(chunks: int, pairs: Pairs) -> tuple[Csr, torch.Tensor]:
     """The symmetric matrix of these weights."""
-    both = sorted({**pairs, **{(b, a): w for (a, b), w in pairs.items()}}.items())
-    counts = np.bincount([a for (a, _), _ in both], minlength=chunks)
-    indptr = torch.from_numpy(np.concatenate([[0], counts.cumsum()]).astype(np.int64))
-    columns = torch.tensor([b for (_, b), _ in both], dtype=torch.int32)
-    return Csr(indptr, columns, chunks), torch.tensor([w for _, w in both], dtype=torch.int64)
+    both = pairs | {(b, a): w for (a, b), w in pairs.items()}
+    weights = [both[entry] for entry in sorted(both)]
+    return matrix_of(both, chunks), torch.tensor(weights, dtype=torch.int64)
 
 
 def slow(workload, pairs: Pairs, workers, mean, empty):
@@ -220,19 +218,6 @@ def test_the_same_as_the_slow_loop(chunks, workers, density, mean, empty, equal,
     assert (found.worker.tolist(), found.loads.tolist(), found.cut) == (where, load, cut)
 
 
-def communities(groups: int, size: int, steps: int, seed: int = 0) -> list[Csr]:
-    """Snapshots in which entities meet inside their group, and seldom outside."""
-    generator = np.random.default_rng(seed)
-    count, made = groups * size, []
-    for _ in range(steps):
-        source = generator.integers(0, count, 3 * count)
-        inside = source // size * size + generator.integers(0, size, 3 * count)
-        target = np.where(generator.random(3 * count) < 0.98, inside, source[::-1])
-        pairs = set(zip(source.tolist(), target.tolist(), strict=True))
-        made.append(csr_of(pairs | {(v, u) for u, v in pairs}, count))
-    return made
-
-
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 999), cap=st.sampled_from([1, 3, 10, 100_000]),
@@ -240,7 +225,7 @@ def communities(groups: int, size: int, steps: int, seed: int = 0) -> list[Csr]:
 )  # fmt: skip
 def test_chunks_have_room_and_features(seed, cap, levels):
     """test_dgc_predictor counts the same of chunks that are cut out."""
-    graph = build_supergraph(communities(3, 5, 4, seed), spatial=2)
+    _, graph, _ = graph_of("tgcn", seed)
     made = make_chunks(graph, cap, levels=levels, seed=seed)
     assert sorted(set(made.chunk.tolist())) == list(range(made.count))
     assert int(torch.bincount(made.chunk).max()) <= cap

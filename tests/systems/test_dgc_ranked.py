@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import pytest
 import torch
-from dgc_ranks import as_ranks
+from dgc_ranks import as_ranks, rank_trainer
 from dgc_tiny import random_sequence, scattered, sequence_of, tiny_workload
 from tiny_data import tiny_sequence
 
@@ -41,7 +40,6 @@ from dgbench.systems.dgc.sequence_oracle import NOTHING_SCORED, SequenceOracle
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
 from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
-from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.turns import WARM, take_rank_turns
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
@@ -197,9 +195,6 @@ def test_checks_of_a_task_that_scores_nothing_say_so() -> None:
     assert any("next to nothing is scored" in note for note in found.notes)
 
 
-_one_at_a_time = threading.Lock()
-
-
 TINY = tiny_sequence(nodes=30, edges=20)
 
 
@@ -209,8 +204,7 @@ def task_of(model: str) -> SequenceWorkload:
 
 def _rank(comm, task, placement, stale):
     rows = StaleRows(comm, stale)
-    with _one_at_a_time:  # threads draw parameters from one generator
-        trainer = ChunkRankTrainer(comm, task, TINY, placement, exchange=rows)
+    trainer = rank_trainer(comm, task, TINY, placement, exchange=rows)
     losses = [trainer.train_epoch() for _ in range(5)]
     return losses, rows.history, rows.cache_bytes, comm.traffic
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
-from dgc_ranks import as_ranks
+from dgc_ranks import as_ranks, rank_trainer
 from dgc_tiny import placements, random_sequence, scattered, tiny_workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_data import entries_of
 
 from dgbench.lab.result_checks import largest
 from dgbench.models import SEQUENCE_MODELS
@@ -36,13 +37,7 @@ from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.unit_bytes import UnitBytes
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
-_one_at_a_time = threading.Lock()
-
-
-def opened(comm, work, data, placement, **options):
-    """A rank's trainer; parameters are drawn from torch's one generator, so by one thread."""
-    with _one_at_a_time:
-        return ChunkRankTrainer(comm, work, data, placement, dtype=torch.float64, **options)
+opened = partial(rank_trainer, dtype=torch.float64)
 
 
 def answers(trainer, epochs=2):
@@ -76,7 +71,7 @@ def train(work, data, placement, **options):
     return as_ranks(placement.workers, be)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     model=st.sampled_from(SEQUENCE_MODELS), task=st.sampled_from(["active", "link"]),
     presence=st.sampled_from(["span", "edges", "tail"]), workers=st.integers(1, 4),
@@ -192,9 +187,7 @@ def test_bytes_of_a_unit_are_what_it_keeps():
 
 def present(data, t):
     """Vertices with an edge in a snapshot."""
-    csr = data.topology[t]
-    rows = {v for v in range(data.num_nodes) if csr.indptr[v + 1] > csr.indptr[v]}
-    return rows | set(csr.indices.tolist())
+    return {end for entry in entries_of(data.topology[t]) for end in entry}
 
 
 def test_what_cannot_be_trained_is_refused(monkeypatch):
@@ -218,7 +211,7 @@ def test_what_cannot_be_trained_is_refused(monkeypatch):
     assert loaded.topology[-1] is data.topology[-1]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.integers(2, 9), st.integers(3, 6), st.integers(1, 15), st.integers(0, 999))
 def test_predictors_that_train_nothing_look_at_the_past_alone(nodes, steps, most, seed):
     data = random_sequence(nodes, steps, most, seed)
@@ -252,13 +245,13 @@ def system(monkeypatch):
 
 @pytest.mark.parametrize("model", SEQUENCE_MODELS)
 def test_exact_switches_train_as_the_reference(system, model):
+    """Each switch alone: test_cuda_dgc on the host."""
     work = tiny_workload(model)
     oracle = PlainSequences(work, DATA, dtype=torch.float64)
     output, gradients = oracle.evaluate(), oracle.gradients()
     losses = [oracle.train_epoch() for _ in range(3)]
     accuracy = oracle.accuracy()
-    flips = [{}, *({name: None} for name in SWITCHES), dict.fromkeys(SWITCHES)]
-    for flip in flips:
+    for flip in ((), ("predictor",), SWITCHES):
         on = system.switches()
         on |= {name: not on[name] for name in flip}
         trainer = system.open(work, switches=on, settings=SMALL, dtype=torch.float64)

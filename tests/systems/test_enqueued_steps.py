@@ -81,9 +81,8 @@ WAITS = ("waits", "to_host", "blocking", "sized", "event_waits")
 CASES = [
     ("dygnn", {"padding": True, "propagation": True}, "link", True),
     ("dygnn", {"padding": False, "propagation": False}, "classify", False),
-    ("dygnn", {"padding": True, "propagation": False}, "classify", True),
-    ("jodie", {"padding": True}, "classify", True), ("jodie", {"padding": False}, "link", False),
-]  # fmt: skip
+    ("jodie", {"padding": True}, "classify", True),
+]
 
 
 def waited(seen) -> dict[str, int]:
@@ -93,7 +92,7 @@ def waited(seen) -> dict[str, int]:
 @pytest.mark.parametrize(("name", "switches", "kind", "strict"), CASES, ids=str)
 def test_no_t_batch_waits_for_the_device(monkeypatch, name, switches, kind, strict):
     task = tiny_task(task=kind, strict_time=strict)
-    data = tiny_data(task, events=40, nodes=20)
+    data = tiny_data(task, events=25, nodes=20)
     wanted = trained(name, task, data, switches)
     with pretended_cuda(monkeypatch) as seen:
         trainer = get_system(name).open(task, data=data, switches=switches, device="cuda")

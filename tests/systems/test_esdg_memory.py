@@ -13,7 +13,6 @@ from dgbench.models import TIMELINE_MODELS, build_model
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.esdg.plan import (
     StepCost,
-    best_count,
     border_bytes,
     fewest_equal_blocks,
     paper_cost,
@@ -53,13 +52,6 @@ def test_the_papers_formula():
     assert border_bytes(evolvegcn, 10) == 0
     blocks = split_blocks(12, 4)
     assert peak_bytes([100] * 12, 10, blocks, paper_cost(cd_gcn), 960) == 3 * 3600 + 4 * 960
-    need = {
-        n: peak_bytes([1] * 144, 1, split_blocks(144, n), StepCost(4, 0), 1)
-        for n in range(1, 145)
-        if 144 % n == 0  # elsewhere blocks are rounded up
-    }
-    assert need[best_count(144, 4, 1)] == min(need.values())
-    assert best_count(7, 4, 0) == 7
 
 
 # Peaks.
@@ -86,7 +78,7 @@ def test_the_papers_layout_takes_what_the_paper_says(model):
 SPARSE, DENSE = (3000, 2000), (1500, 9000)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 # One snapshot a block: no state before the first one, and the head's record gone, weigh a tenth.
 @example("cd_gcn", 4, 2, 1, SPARSE, "class", True, False)
 @example("cd_gcn", 2, 1, 0, SPARSE, "class", True, False)  # the state at the end weighs most
@@ -106,7 +98,7 @@ def test_peaks_follow_the_plan(model, window, steps, cuts, shape, task, ours, in
     assert peak == pytest.approx(plan, rel=0.1), (trainer.blocks, peak / plan)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(TIMELINE_MODELS), st.integers(1, 16), st.integers(2, 12), st.floats(0, 1.2),
     st.booleans(), st.booleans(),

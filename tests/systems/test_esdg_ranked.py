@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
-from esdg_tiny import LIMIT_S, data, plain, workload
+from esdg_tiny import LIMIT_S, data, losses_of, workload
 from torch import Tensor
 
 from dgbench.datasets import SnapshotSequence
@@ -24,13 +23,9 @@ from dgbench.systems.esdg import ranked
 from dgbench.systems.esdg.partition import block_ranges
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer, published
 from dgbench.systems.esdg.volumes import snapshot_floats, timeline
+from tests.runtime.ranks_workers import FakeClock
 
 BAR = 1e-5
-
-
-def losses_of(model: str, task: str = "link", epochs: int = 2) -> list[float]:
-    """Losses of one process in single precision."""
-    return plain(model, task, (8, 11), torch.float32, epochs).losses
 
 
 def test_ranks_train_as_published():
@@ -78,36 +73,23 @@ def test_one_call_measures_a_group():
     assert len(run.peak_rss_bytes) == 2
 
 
-def in_processes(comm: Communicator) -> tuple[list[str], list[float], bool, set[int]]:
-    """Carrier of rows by transport, losses over Gloo, and the cores that a rank is bound to."""
-    found = []
-    for transport in ("auto", "gloo"):
-        use_transport(comm, transport)
-        comm.all_to_all(torch.ones(comm.size, 1), [1] * comm.size, [1] * comm.size)
-        found.append(carrier(comm))
-    trainer = SnapshotRankTrainer(comm, workload("cd_gcn"), data(), scored=True, reuse=True)
-    losses = [trainer.train_epoch() for _ in range(2)]
-    if not hasattr(os, "sched_getaffinity"):
-        return found, losses, False, set()
-    return found, losses, bind(comm.rank, comm.size), os.sched_getaffinity(0)
-
-
-def test_the_transport_is_a_setting_and_ranks_are_bound_evenly_or_not_at_all():
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    results = launch(in_processes, 2, (), timeout_s=LIMIT_S, stall_s=30, threads=1)
-    for rank, (carriers, losses, bound, mine) in enumerate(results):
-        assert carriers[1] == "Gloo"
-        assert carriers[0] == "shared memory" or sys.platform != "linux"
-        assert losses == pytest.approx(losses_of("cd_gcn"), rel=BAR)
-        if cores:
-            assert bound
-            assert mine == {sorted(cores)[rank % len(cores)]}
+def test_ranks_are_bound_evenly_or_not_at_all(monkeypatch):
+    """The transport is a setting, too: test_dgc_ranked."""
     alone = LocalCommunicator()
     use_transport(alone, "gloo")
     assert carrier(alone) == "nothing"
-    if len(cores) > 1:  # more ranks than cores, and not as many on each
-        assert not bind(0, len(cores) + 1)
-        assert os.sched_getaffinity(0) == cores
+    if not hasattr(os, "sched_setaffinity"):
+        assert not bind(0, 1)
+        return
+    bound: list[set[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: bound.append(cores))
+    for rank in range(4):
+        assert bind(rank, 4)
+        assert bound[-1] == {[3, 5][rank % 2]}
+    count = len(bound)
+    assert not bind(0, 3)  # more ranks than cores, and not as many on each
+    assert len(bound) == count
 
 
 def test_one_rank_runs_here_and_a_budget_ends_it():
@@ -184,20 +166,6 @@ ROWS = 4 * 6
 WIDTHS = {"tm_gcn": ([6, 6], []), "cd_gcn": ([8, 6, 12], [6])}
 """Widths of the exchanges of a pass that convolutions stand beside, and of those without."""
 PIECES, ENOUGH = (1, 2, 4), 1000.0
-
-
-class FakeClock:
-    """Time that passes when it is told to."""
-
-    def __init__(self) -> None:
-        self.moment = 0.0
-
-    def now(self) -> float:
-        return self.moment
-
-    def sleep_until(self, moment: float, now: float) -> float:
-        self.moment = max(self.moment, moment)
-        return self.moment
 
 
 class Costly(torch.autograd.Function):

@@ -136,14 +136,6 @@ def test_spoiled_trainers_of_one_process_fail(monkeypatch, how, name, context, p
     assert kind in failed(ran(name, context, **params))
 
 
-@pytest.mark.parametrize(
-    ("name", "context", "params"),
-    [("fig4", CONTEXT, TIMED), ("fig4", AGAIN, TIMED), *OTHERS],
-)
-def test_right_trainers_pass(name, context, params):
-    assert not failed(ran(name, context, **params))
-
-
 @pytest.mark.parametrize("how", [later_outputs, swapped_rows, worn_gradients, other_losses])
 def test_spoiled_shares_fail(monkeypatch, how):
     monkeypatch.setattr(ex.shares, "HELD_STEPS", 2)
@@ -229,14 +221,6 @@ def test_wrong_counts_fail(monkeypatch, where, name, change, experiment, params,
     right = getattr(where, name)
     monkeypatch.setattr(where, name, lambda *args, **fields: change(right(*args, **fields)))
     assert kind in failed(ran(experiment, **params))
-
-
-RIGHT = {str(one[3:5]): one[3:5] for one in WRONG if one[4] != {"part": "time"}}
-
-
-@pytest.mark.parametrize(("experiment", "params"), RIGHT.values(), ids=RIGHT.keys())
-def test_right_counts_pass(experiment, params):
-    assert not failed(ran(experiment, **params))
 
 
 def test_a_pair_that_is_no_edge_fails(monkeypatch, served):

@@ -1,8 +1,7 @@
 """Claims of GNNFlow: rows that decide what kept and synthetic rows leave open, and their verdicts.
 
 A case has one made row, or one change of a measured one, for each conjunct of a check's rule.
-`tests/golden/gnnflow` has what kept rows decide. Over 500 lines: a builder of rows for each of
-twenty experiments, and a line for each case.
+`tests/golden/gnnflow` has what kept rows decide, here are the other verdicts of these claims.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ CONTEXT = RunContext("cpu", "smoke", 1)
 CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger)}
 Rows = list[Row]
 Case = tuple[Any, ...]
-"""A claim, its rows, words of its verdict or what each reading holds, and a floor if it has one."""
+"""A claim, its rows, words of its verdict, and a floor if it has one."""
 
 # --- accuracy -------------------------------------------------------------------------------------
 
@@ -41,12 +40,11 @@ GAPS = (0.02, 0.03, 0.04, 0.05, 0.01, 0.02, 0.03, 0.03)
 
 
 def epochs_row(
-    model: str, seed: int, means: Sequence[float], noise: float,
-    times: Sequence[float] = (1.0, 2.0, 3.0, 4.0),
-) -> Row:  # fmt: skip
+    model: str, seed: int, means: Sequence[float], times: Sequence[float] = (1.0, 2.0, 3.0, 4.0)
+) -> Row:
     measured = Measurement()
     for epochs, mean, seconds in zip(ex.fig10.EPOCHS, means, times, strict=True):
-        shift = noise * math.sin(5 * seed * epochs)
+        shift = 0.001 * math.sin(5 * seed * epochs)
         observe_series(measured, [mean + wave + shift for wave in WAVE], epochs_per_round=epochs)
         measured.observe("round_time", seconds, epochs_per_round=epochs)
     measured.observe("rounds", 8)
@@ -80,53 +78,33 @@ def schedule_row(
     return row("fig11", params, measured, id=f"{model}{seed}")
 
 
-def seeds(make: Callable[..., Row], *args: Any, count: int = 5, **how: Any) -> Rows:
-    return [make(m, seed, *args, **how) for m in ("tgn", "tgat") for seed in range(1, count + 1)]
+def seeds(make: Callable[..., Row], *args: Any, **how: Any) -> Rows:
+    return [make(m, seed, *args, **how) for m in ("tgn", "tgat") for seed in range(1, 6)]
 
 
-EPOCHS = {
-    "fig10-diminishing": {
-        (0.80, 0.84, 0.86, 0.865, 0.001): "value weak", (0.80, 0.81, 0.83, 0.90, 0.001): "opposite",
-        (0.80, 0.80, 0.80, 0.80, 0.02): "undecided",
-    },
-    "fig10-drop-3-to-4": {
-        (0.80, 0.84, 0.86, 0.84, 0.001): "value", (0.80, 0.84, 0.86, 0.88, 0.001): "opposite",
-        (0.80, 0.84, 0.86, 0.86, 0.02): "undecided",
-    },
-    "fig10-sweet-spot": {
-        (0.80, 0.84, 0.86, 0.85, 0.001): "value", (0.86, 0.84, 0.83, 0.90, 0.001): "opposite",
-        (0.86, 0.86, 0.86, 0.86, 0.02): "undecided",
-    },
-    "s1-epochs-per-round": {
-        (0.80, 0.84, 0.86, 0.84, 0.001): "value strong", (0.86, 0.84, 0.82, 0.8, 0.001): "opposite",
-        (0.80, 0.82, 0.84, 0.86, 0.001): "opposite", (0.86, 0.86, 0.86, 0.86, 0.02): "undecided",
-    },
-}  # fmt: skip
+def ahead() -> Rows:
+    return seeds(schedule_row)
+
+
+def behind() -> Rows:
+    return seeds(schedule_row, [-gap for gap in GAPS], replay=(-0.01, -0.02), budget=2.0)
+
+
+FALLING, DIMINISHING = (0.80, 0.84, 0.86, 0.84), (0.80, 0.84, 0.86, 0.865)
 ACCURACY: list[Case] = [
-    (name, lambda means=means: seeds(epochs_row, means[:4], means[4]), wanted)
-    for name, cases in EPOCHS.items() for means, wanted in cases.items()
-] + [
-    *((name, lambda: seeds(epochs_row, (0.80, 0.84, 0.86, 0.84), 0.001, count=1), "undecided")
-      for name in EPOCHS),
-    ("fig10-diminishing", lambda: seeds(epochs_row, (0.80, 0.84, 0.86, 0.865), 0.001,
-                                        times=(1.0, 1.1, 1.2, 1.3)), "opposite"),
-    ("fig11-always-ahead", lambda: seeds(schedule_row, [0.01] * 7 + [-0.2], 0.001), "opposite"),
+    ("fig10-diminishing", lambda: seeds(epochs_row, DIMINISHING), "value weak"),
+    ("fig10-diminishing", lambda: seeds(epochs_row, (0.80, 0.81, 0.83, 0.90)), "opposite"),
+    ("fig10-diminishing", lambda: seeds(epochs_row, DIMINISHING, (1.0, 1.1, 1.2, 1.3)),
+     "opposite"),
+    ("fig10-drop-3-to-4", lambda: seeds(epochs_row, FALLING), "value"),
+    ("fig10-sweet-spot", lambda: seeds(epochs_row, FALLING), "value"),
+    ("s1-epochs-per-round", lambda: seeds(epochs_row, FALLING), "value strong"),
+    ("fig11-accuracy-gap", ahead, "direction"), ("fig11-accuracy-gap", behind, "opposite"),
+    ("fig11-always-ahead", ahead, "value"), ("fig11-replay", behind, "opposite"),
+    ("fig11-tgl-jump", ahead, "value"), ("fig11-tgl-jump", behind, "opposite"),
+    ("s61-equal-budget", ahead, "value"),
+    ("s61-equal-budget", lambda: seeds(schedule_row, [0.0] * 8, 0.02, (0.0, 0.0)), "value"),
 ]  # fmt: skip
-SCHEDULES: dict[str, tuple[str, str, str]] = {
-    "fig11-accuracy-gap": ("direction", "opposite", "undecided"),
-    "fig11-always-ahead": ("value", "opposite", "undecided"),
-    "fig11-replay": ("value", "opposite", "undecided"),
-    "fig11-tgl-jump": ("value", "opposite", "undecided"),
-    "s61-equal-budget": ("value", "opposite", "value"),
-}
-for _name, _wanted in SCHEDULES.items():
-    _rows: tuple[Callable[[], Rows], ...] = (
-        lambda: seeds(schedule_row),
-        lambda: seeds(schedule_row, [-gap for gap in GAPS], replay=(-0.01, -0.02), budget=2.0),
-        lambda: seeds(schedule_row, [0.0] * 8, 0.02, (0.0, 0.0)),
-        lambda: seeds(schedule_row, count=1),
-    )
-    ACCURACY += [(_name, *one) for one in zip(_rows, (*_wanted, "undecided"), strict=True)]
 
 # --- continuous training --------------------------------------------------------------------------
 
@@ -177,34 +155,22 @@ def parts(fetching: Mapping[str, float]) -> Rows:
 
 
 ALL_THREE = {"tgn": 2.0, "tgat": 1.5, "dysat": 1.6}
-CLOSE = ALL_THREE | {"dysat": 1.02}
 TWO = {"tgn": 2.0, "tgat": 1.5}
 UPDATES = (("gdelt", 0.001, 0.5, 1500.0), ("netflix", 0.002, 0.25, 2031.25))
 SLOWER = {"tgn": 0.5, "tgat": 0.8, "dysat": 0.7}
 ROUNDS: list[Case] = [
-    ("fig8-gdelt", lambda: races(TWO), "undecided weak"),
-    ("fig8-netflix", lambda: races(TWO), "-"),
     ("fig8-gdelt", lambda: races(ALL_THREE), "direction timed twin"),
-    ("fig8-gdelt", lambda: races(CLOSE), "undecided"),
-    ("fig8-gdelt", lambda: races(ALL_THREE), "undecided", 0.7),
-    ("fig8-netflix", lambda: races(CLOSE, tgn=0.5), "opposite"),
+    ("fig8-netflix", lambda: races(TWO, tgn=0.5), "opposite"),
     ("abs-max-retrain-speedup", lambda: races(TWO), "direction"),
     ("abs-max-retrain-speedup", lambda: races(TWO | {"tgat": 0.5}), "v"),
     ("s61-tgl-rebuild-share", lambda: [race("gdelt", "tgn", 2.0, 0.4),
                                        race("gdelt", "tgat", 2.0, 0.9),  # not raced on Netflix
                                        race("netflix", "tgn", 2.0, 0.7)], "value"),
-    ("s61-tgl-rebuild-share", lambda: [race("gdelt", "tgn", 2.0, 0.4),
-                                       race("netflix", "tgn", 2.0, 0.1)], "opposite"),
-    ("s61-rebuild-dominates", lambda: [race("gdelt", "tgn", 2.0, 0.4),
-                                       race("netflix", "tgn", 2.0, 0.7)], "opposite"),
     ("s61-rebuild-dominates", lambda: [race("gdelt", "tgn", 2.0, 0.6),
                                        race("netflix", "tgn", 2.0, 0.7)], "value"),
-    ("s61-update-time", lambda: [update(*one) for one in UPDATES], "direction projected"),
     ("s61-update-time", lambda: [update("gdelt", 0.002, 0.5, 1500.0),
                                  update("netflix", 0.001, 0.25, 2031.25)], "opposite"),
     ("s61-update-time", lambda: [update(*one) for one in UPDATES], "undecided", 1.5),
-    ("s61-update-time", lambda: [update(*UPDATES[0])], "-"),
-    ("s61-insert-size", lambda: [update(*one) for one in UPDATES], "-"),  # a twin is fitted to it
     ("fig9-sampling", lambda: parts(SLOWER), "direction"),
     ("fig9-feature-fetch", lambda: parts(SLOWER), "opposite"),
     ("fig9-feature-fetch", lambda: parts(SLOWER | {"tgn": 2.0}), "v"),
@@ -213,11 +179,11 @@ ROUNDS: list[Case] = [
 # --- caches ---------------------------------------------------------------------------------------
 
 
-def hits(dataset: str, dynamic: float, *, bare: float = 0.1, stale: float = 0.05) -> Row:
-    rates = {"static": 0.2, "static with reuse": 0.15, "static stale": stale}
+def hits(dataset: str, dynamic: float) -> Row:
+    rates = {"static": 0.2, "static with reuse": 0.15, "static stale": 0.05}
     observed = by("hit_rate", "setting", rates, of="edge", capacity=1.0)
     for of, times in product(("node", "edge"), ex.fig14.SIZES):
-        both = {"dynamic": dynamic, "dynamic without RR": bare}
+        both = {"dynamic": dynamic, "dynamic without RR": 0.1}
         observed += by("hit_rate", "setting", both, of=of, capacity=times)
     return row("fig14", {"dataset": dataset, "part": "hits", "model": "tgn"}, observed)
 
@@ -231,24 +197,18 @@ def law(dataset: str, node: float, edge: float, *, twin: bool = False) -> Row:
     return row("fig5", {"dataset": dataset}, observed, data={"twin": twin, "scale": 1.0})
 
 
-LAWS = (("wikipedia", 9.0, -9.0), ("sx-mathoverflow", 9.0, -9.0))
 CACHES: list[Case] = [
     ("fig14d-static-edge-below-dynamic", lambda: [hits("wikipedia", 0.3)], "value weak"),
-    ("fig14d-static-edge-below-dynamic", lambda: [hits("netflix", 0.3), hits("wikipedia", 0.1)],
-     "opposite"),
-    ("fig14d-static-edge-zero", lambda: [hits("wikipedia", 0.3)], "value"),
-    ("fig14d-static-edge-zero", lambda: [hits("wikipedia", 0.3, stale=0.11)], "opposite"),
     ("fig14cd-rr-gain", lambda: [hits("wikipedia", 0.3)], "value"),
     ("fig14cd-rr-gain", lambda: [changed(
         hits("wikipedia", 0.3), "hit_rate", 0.1, of="edge", setting="dynamic",
         capacity=ex.fig14.SIZES[-1])], "opposite"),
-    *((f"fig5-{name}", lambda: [law("reddit", -9.0, 9.0, twin=True), *(law(*one) for one in LAWS)],
-       "value") for name in ("node-access-powerlaw", "edge-access-exponential", "other-workloads")),
-    ("fig5-node-access-powerlaw", lambda: [law("reddit", 9.0, -9.0, twin=True)], "-"),
-    ("fig5-node-access-powerlaw", lambda: [law(*LAWS[0]), law("sx-mathoverflow", -9.0, 9.0)],
-     "opposite"),
+    ("fig5-other-workloads", lambda: [law("reddit", -9.0, 9.0, twin=True),
+                                      law("wikipedia", 9.0, -9.0)], "value"),
     ("fig5-other-workloads", lambda: [law("wikipedia", 0.5, -9.0)], "undecided"),
-    ("fig5-other-workloads", lambda: [law("wikipedia", 0.5, 9.0)], "opposite"),
+    ("fig5-node-access-powerlaw", lambda: [law("reddit", 9.0, -9.0, twin=True)], "-"),
+    ("fig5-node-access-powerlaw", lambda: [law("wikipedia", 9.0, -9.0),
+                                           law("sx-mathoverflow", -9.0, 9.0)], "opposite"),
 ]  # fmt: skip
 
 # --- ranks and clusters ---------------------------------------------------------------------------
@@ -269,12 +229,14 @@ def projected(**leads: float) -> Rows:
     ]  # fmt: skip
 
 
-def balance(hash_: float, other: float) -> Rows:
+def balance() -> Rows:
+    """Records and vertices of machines: the hash is more even than METIS."""
+    excess = {"records": (0.01, 3.0, 0.4), "vertices": (1e-4, 3.0, 0.4)}
     observed = [
-        one
-        for of, scale in (("records", 1.0), ("vertices", 0.01))
-        for one in by("excess", "setting", {"hash": hash_ * scale, "strided": 3.0, "metis": other},
-                      of=of, machines=4)
+        one for of, each in excess.items() for one in by(
+            "excess", "setting", dict(zip(("hash", "strided", "metis"), each, strict=True)), of=of,
+            machines=4,
+        )
     ]  # fmt: skip
     return [row("partition", {"dataset": "wikipedia"}, observed)]
 
@@ -293,10 +255,10 @@ def builds(*gains: float) -> Rows:
     return result
 
 
-def memory(largest: float = 510e9, tau_16: float = 101.6e9) -> Rows:
+def memory(tau_16: float = 101.6e9) -> Rows:
     edges = {tau: 1e9 * (100 + tau / 10) for tau in ex.large.TAUS}
     observed = [
-        *by("estimate", "tau", edges | {4096: largest, 16: tau_16}, of="edge"),
+        *by("estimate", "tau", edges | {4096: 510e9, 16: tau_16}, of="edge"),
         *by("estimate", "tau", dict.fromkeys(ex.large.TAUS, 2e9), of="metadata"),
         observation("estimate", 210e9, of="edge", setting="at both ends"),
         *by("memory", "of", {"memories": int(140e9), "rebuild": int(250e9)}),
@@ -311,20 +273,13 @@ def trained(rate: float) -> Rows:
 
 
 RANKS: list[Case] = [
-    *(("fig15-best-throughput", lambda lead=lead: projected(tgn=2.0, tgat=lead), wanted, 0.2)
-      for lead, wanted in ((1.5, "value projected"), (1.1, "undecided"), (0.95, "undecided"),
-                           (0.5, "opposite"))),
-    *(("s64-ldbc-throughput", lambda rate=rate: trained(rate), wanted)
-      for rate, wanted in ((1e6, "undecided"), (4e5, "value"), (1e5, "opposite"))),
-    ("s44-hash-balance", lambda: balance(0.01, 0.4), "value"),
-    ("s44-hash-balance", lambda: balance(0.3, 0.4), "v"),
-    ("s44-hash-balance", lambda: balance(0.3, 0.2), "opposite"),
+    ("fig15-best-throughput", lambda: projected(tgn=2.0, tgat=1.5), "value projected", 0.2),
+    ("s64-ldbc-throughput", lambda: trained(4e5), "value"),
+    ("s64-ldbc-throughput", lambda: trained(1e5), "opposite"),
+    ("s44-hash-balance", balance, "value"),
     ("tab7-graph-building", lambda: builds(5.0, 5.2, 4.9, 5.1, 5.0), "direction timed"),
-    ("tab7-graph-building", lambda: builds(5.0), "undecided"),
     ("tab7-graph-building", lambda: builds(0.3, 104.0, 1.0, 0.9, 2.0), "undecided"),
     ("tab7-graph-building", lambda: builds(0.5, 0.51, 0.52, 0.53, 0.54), "opposite"),
-    ("s64-ldbc-edge-memory", memory, "v"),
-    ("s64-ldbc-edge-memory", lambda: memory(120e9), "projected"),
     ("s64-ldbc-metadata", memory, "value"),
     ("s1-five-billion-edges", memory, "value weak"),
     ("s1-five-billion-edges", lambda: memory(tau_16=4e12), "opposite"),
@@ -350,10 +305,10 @@ def placed(name: str, limit: int = 4 << 30, ballast: int = 1 << 30, **seconds: f
     return result
 
 
-def lists(slots: int) -> Rows:
+def lists() -> Rows:
     layouts = ex.fig13.table6.LAYOUTS
     observed = [observation("vertices", 100)]
-    observed += by("slots", "setting", dict.fromkeys(layouts, 1000) | {"Adaptive": slots})
+    observed += by("slots", "setting", dict.fromkeys(layouts, 1000))
     observed += by("list_blocks", "setting", dict.fromkeys(layouts, 600))
     observed += by("list_blocks", "setting", dict.fromkeys(layouts, 9), statistic="longest")
     data = TWIN | {"scale": 0.1}
@@ -365,18 +320,13 @@ SMALL = {"cpu": 1.0, "cuda": 0.1, "unified": 0.11, "hybrid": 0.2, "uva": 0.4}
 SLOW = {"cpu": 0.3, "hybrid": 0.1, "uva": 0.4}
 
 
-def fits() -> Rows:
-    return placed("gdelt", cpu=0.3, cuda=0.1) + placed("netflix", cpu=0.3, cuda="oom")
-
-
 PLACES: list[Case] = [
     ("fig13-small-graph-best", lambda: placed("reddit", **SMALL), "value cuda"),
     ("fig13-small-graph-best", lambda: placed("reddit", **SMALL | {"cuda": 0.3}), "opposite"),
     ("fig13-small-graph-best", lambda: placed("reddit", **SMALL | {"unified": "oom"}), "-"),
-    ("fig13-hybrid-over-uva", lambda: placed("reddit", hybrid=0.2, uva=0.4), "-"),
     *(("fig13-hybrid-over-uva", lambda a=a, b=b: placed("reddit", hybrid=0.2, uva=0.4)
        + placed("gdelt", hybrid=a, uva=b), wanted)
-      for a, b, wanted in ((0.4, 0.4, "undecided"), (0.2, 0.4, "value"), (0.4, 0.2, "opposite"))),
+      for a, b, wanted in ((0.2, 0.4, "value"), (0.4, 0.2, "opposite"))),
     ("fig13-uva-below-cpu", lambda: placed("gdelt", cpu=0.3, uva=0.4), "value"),
     ("fig13-uva-below-cpu", lambda: placed("gdelt", cpu=0.4, uva=0.3)
      + placed("netflix", cpu=0.3, uva=0.4), "opposite"),
@@ -384,10 +334,8 @@ PLACES: list[Case] = [
     ("fig13-um-thrash", lambda: placed("gdelt", unified=0.5, **SLOW), "opposite"),
     ("fig13-um-thrash", lambda: placed("gdelt", 4 << 20, unified=4.0, **SLOW), "-"),
     ("fig13-um-thrash", lambda: placed("gdelt", ballast=0, unified=4.0, **SLOW), "-"),
-    ("fig13-cuda-only-oom", lambda: fits() + lists(1050), "v projected"),
-    ("fig13-cuda-only-oom", lambda: fits() + lists(1200), "value"),
-    ("fig13-cuda-only-oom", lambda: fits() + lists(1000), "opposite"),
-    ("fig13-cuda-only-oom", fits, "-"),
+    ("fig13-cuda-only-oom", lambda: placed("gdelt", cpu=0.3, cuda=0.1)
+     + placed("netflix", cpu=0.3, cuda="oom") + lists(), "opposite"),
 ]  # fmt: skip
 
 # --- layouts of Figure 12, blocks of Table 6 ------------------------------------------------------
@@ -429,15 +377,6 @@ def layouts(**ratios: float) -> Row:
     return replace(sampled(), observed=observed)
 
 
-def of_policy(one: Row, value: float) -> Row:
-    """The row whose throughputs of the newest neighbours are others."""
-    new = {"value": value, "low": value * 0.9, "high": value * 1.1}
-    return replace(one, observed=[
-        replace(o, **new) if o.metric == "speedup" and o.dims["policy"] == "recent" else o
-        for o in one.observations
-    ])  # fmt: skip
-
-
 def rounds_of_layouts() -> Rows:
     """Sharp intervals in each process, and processes that do not agree which one is faster."""
     return [
@@ -447,14 +386,13 @@ def rounds_of_layouts() -> Rows:
     ]
 
 
-def whole(**change: float) -> Row:
-    """GDELT at full size with the printed numbers of Table 6, and those of a layout changed."""
+def whole() -> Row:
+    """GDELT at full size with the printed numbers of Table 6."""
     vertices = 16_682
     one = replace(blocks("gdelt"), params={"dataset": "gdelt", "scale": 1.0})
     one = changed(one, "vertices", vertices, of=None)
     for name, printed in ex.table6.printed_table("gdelt").items():
         average, longest, edges = printed["average"], printed["longest"], printed["edge MB"]
-        average *= change.get(name, 1)
         one = changed(one, "list_blocks", round(average * vertices), setting=name, statistic=None)
         one = changed(one, "list_blocks", longest, setting=name, statistic="longest")
         one = changed(one, "slots", round(edges * ex.table6.MIB / 20), setting=name)
@@ -471,9 +409,6 @@ LAYOUTS: list[Case] = [
     *((name, lambda: [layouts(**PRINTED)], "value weak timed twin")
       for name in (BEST, NOTHING, BELOW)),
     *((name, lambda: [layouts(**OTHER)], "opposite") for name in (BEST, NOTHING, BELOW)),
-    (NOTHING, lambda: [of_policy(layouts(**PRINTED), 0.7)],
-     {"uniform over the past": True, "newest": False}),
-    (BEST, lambda: [layouts(**PRINTED | {"Strawman": 0.59})], "undecided"),
     (BEST, rounds_of_layouts, "undecided"),
     (NOTHING, lambda: [replace(layouts(**PRINTED), params={"dataset": "sx-mathoverflow"})], "-"),
     ("s41-search-log-time", lambda: [changed(looked_up(), "comparisons", LONGEST, size=LONGEST)],
@@ -482,7 +417,6 @@ LAYOUTS: list[Case] = [
      "X"),
     *((f"tab6-gdelt-{column}", lambda: [whole()], "value")
       for column in ("avg-list", "max-list", "edge-mb", "meta-mb")),
-    ("tab6-gdelt-avg-list", lambda: [whole(Adaptive=2.0)], "direction"),
 ]  # fmt: skip
 
 # --- sizes and building ---------------------------------------------------------------------------
@@ -501,32 +435,25 @@ def graphs(edge_of_gdelt: int | None = None) -> Rows:
     return [row("table5", {"what": "sizes"}, observed)]
 
 
-def machine() -> Rows:
-    gib = 2**30
-    observed = [observation("devices", 8), observation("processors", 96)]
-    return [row("table5", {}, observed + by("memory", "of", {"gpu": 16 * gib, "host": 384 * gib}))]
-
-
-def shares(*baselines: str, share: float = 0.5) -> Rows:
+def shares() -> Rows:
     result = []
-    for baseline in baselines:
+    for baseline in ("tgl", "dgl"):
         observed = []
         for i, model in enumerate(("tgn", "tgat", "dysat") if baseline == "tgl" else ("gat",)):
             observed.append(observation("step_time", 1.0, model=model))
-            observed.append(observation("time_share", share + i / 100, model=model))
+            observed.append(observation("time_share", 0.5 + i / 100, model=model))
             observed += by("phase_time", "phase", dict.fromkeys(ex.fig2.PARTS, 0.2), model=model)
         result.append(row("fig2", {"dataset": "gdelt", "baseline": baseline}, observed))
     return result
 
 
-def stages(scale: float = 0.001, training: float = 5.0, baselines: int = 2) -> Rows:
+def stages(scale: float = 0.001) -> Rows:
     shared = {"load": 0.1, "build": 0.9}
-    each = (("tgl", shared), ("dgl", shared | {"partition": 2.0}))[:baselines]
     return [
         row("table2", {"dataset": "mag", "baseline": baseline},
-            [*by("preparation_time", "phase", spent), observation("epoch_time", training)],
+            [*by("preparation_time", "phase", spent), observation("epoch_time", 5.0)],
             data={"twin": True, "scale": scale})
-        for baseline, spent in each
+        for baseline, spent in (("tgl", shared), ("dgl", shared | {"partition": 2.0}))
     ]  # fmt: skip
 
 
@@ -536,12 +463,8 @@ TABLES: list[Case] = [
     ("tab5-span", graphs, "opposite"),  # GDELT alone spans five years
     ("tab5-granularity", graphs, "opposite"),
     ("tab5-edge-dim", lambda: graphs(1), "opposite"),
-    ("s6-testbed", machine, "="),
-    ("s1-sample-fetch-share", lambda: shares("tgl", "dgl"), "value"),
-    ("s1-sample-fetch-share", lambda: shares("tgl", "dgl", share=0.1), "opposite"),
+    ("s1-sample-fetch-share", shares, "value"),
     ("s22-build-share", stages, "value"),
-    ("s22-build-share", lambda: stages(baselines=1), "-"),
-    ("s22-build-range", stages, "opposite projected"),
     ("s22-build-range", lambda: stages(1e-4), "value"),
 ]  # fmt: skip
 
@@ -555,10 +478,7 @@ def _claim(name: str) -> Any:
 @pytest.mark.parametrize("case", CASES, ids=[f"{c[0]}-{number}" for number, c in enumerate(CASES)])
 def test_rows_decide_a_claim(case) -> None:
     name, rows, wanted, *floor = case
-    finding, verdict = judged(name, rows(), *floor)
-    if isinstance(wanted, dict):
-        assert {reading: one.holds for reading, one in finding.readings.items()} == wanted
-        return
+    _, verdict = judged(name, rows(), *floor)
     words = (verdict.agreement, verdict.strength, verdict.source, verdict.data, verdict.glyph)
     assert set(wanted.split()) <= {*words, verdict.device}
 

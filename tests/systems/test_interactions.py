@@ -71,7 +71,7 @@ def trained(events, dtype=torch.float64, **fields):
 def test_a_sound_trainer_passes_at_every_place(tied, strict, monkeypatch):
     trainer = trained(tied, strict_time=strict)
     draw = interaction_checks.random.SystemRandom
-    for first in range(0, trainer.data.train_end - EVENTS, 3):
+    for first in range(0, trainer.data.train_end - EVENTS, 7):
         monkeypatch.setattr(draw, "randint", lambda *_, at=first: at)
         assert all(check.passed for check in check_now(trainer, "here", last=False))
 

@@ -100,20 +100,13 @@ def test_what_quick_leaves_out_decides_no_claim() -> None:
     assert not [one.name for one in speed if one.claims]
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "side"),
-    [(1.1, 1.3, 1), (0.7, 0.9, -1), (0.9, 1.2, 0), (1.0, 1.2, 0), (None, None, 0)],
-)
-def test_a_side_needs_the_whole_interval(low, high, side):
-    assert Ratio(1.0, low, high, 5).side == side
-
-
-@pytest.mark.parametrize(
-    ("one", "two", "order"),
-    [((3, 4), (1, 2), 1), ((1, 2), (3, 4), -1), ((1, 3), (2, 4), 0), ((1, 2), (2, 3), 0)],
-)
-def test_two_ratios_differ_where_their_intervals_do_not_meet(one, two, order):
-    first, second = (Ratio(sum(ends) / 2, *ends, 5) for ends in (one, two))
-    assert first.against(second) == order
-    assert second.against(first) == -order
-    assert first.against(Ratio(10.0, None, None, 1)) == 0
+def test_sides_and_orders_need_whole_intervals() -> None:
+    """An end at 1 decides nothing, as no interval does, nor do intervals that meet."""
+    sides = {(1.1, 1.3): 1, (0.7, 0.9): -1, (0.9, 1.2): 0, (1.0, 1.2): 0, (None, None): 0}
+    for ends, side in sides.items():
+        assert Ratio(1.0, *ends, 5).side == side
+    orders = {(3, 4, 1, 2): 1, (1, 2, 3, 4): -1, (1, 3, 2, 4): 0, (1, 2, 2, 3): 0}
+    for ends, order in orders.items():
+        first, second = Ratio(1.0, *ends[:2], 5), Ratio(1.0, *ends[2:], 5)
+        assert (first.against(second), second.against(first)) == (order, -order)
+        assert first.against(Ratio(10.0, None, None, 1)) == 0

@@ -7,6 +7,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Iterator
+from itertools import product
 from types import ModuleType
 from typing import ClassVar
 
@@ -36,11 +37,9 @@ SHOWN = {"esdg/fig5", "esdg/fig7", "dgc/fig5c"}
 
 PAPERS = {name: get_paper(name) for name in CLAIMS}
 LEDGERS = {name: load_ledger(paper.ledger) for name, paper in PAPERS.items()}
-EVERY_CLAIM = [claim for ledger in LEDGERS.values() for claim in ledger]
 EXPERIMENTS = {f"{n}/{e.name}": e for n, paper in PAPERS.items() for e in paper.experiments}
 
 per_paper = pytest.mark.parametrize("paper", PAPERS)
-per_claim = pytest.mark.parametrize("claim", EVERY_CLAIM, ids=lambda claim: claim.id)
 per_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
 
 
@@ -89,26 +88,26 @@ def test_experiments_declare_the_claims_whose_checks_read_their_rows(paper) -> N
 COUNTED = Conditions(source="counted")
 
 
-@per_claim
-def test_every_claim_can_be_judged(claim) -> None:
+@per_paper
+def test_every_claim_can_be_judged(paper) -> None:
     """Strong and weak evidence decide either way, a twin what its rule leaves."""
-    if claim.definition:
-        assert decide(claim, Finding(measured="words", holds=False), COUNTED).glyph == "="
-        return
+    projected, twin = Conditions(source="projected", model="m"), Conditions(data="twin")
+    twins = {"allowed": "RX", "direction": "SO", "never": "--"}
+    for claim in LEDGERS[paper]:
+        rule = twin_rule(claim.id)
 
-    def glyph(holds=True, found=COUNTED, **more):
-        finding = Finding(measured="words", holds=holds, **more)
-        return decide(claim, finding, found, twin_rule=twin_rule(claim.id)).glyph
+        def glyph(holds=True, found=COUNTED, *, claim=claim, rule=rule, **more):
+            finding = Finding(measured="words", holds=holds, **more)
+            return decide(claim, finding, found, twin_rule=rule).glyph
 
-    assert (glyph(), glyph(holds=False)) == ("R", "X")
-    assert glyph(deviation=1e-3) == "d"
-    projected = Conditions(source="projected", model="m")
-    assert (glyph(found=projected), glyph(False, projected)) == ("S", "O")
-    assert glyph(undecided=True) == "u"
-    twin = Conditions(data="twin")
-    expected = {"allowed": "RX", "direction": "SO", "never": "--"}
-    rule = Scope.of(claim, twin_rule(claim.id)).twin
-    assert glyph(found=twin) + glyph(False, twin) == expected[rule]
+        if claim.definition:
+            assert glyph(False) == "=", claim.id
+            continue
+        decided = [glyph(), glyph(False), glyph(deviation=1e-3), glyph(undecided=True)]
+        assert "".join(decided) == "RXdu", claim.id
+        assert glyph(True, projected) + glyph(False, projected) == "SO", claim.id
+        expected = twins[Scope.of(claim, rule).twin]
+        assert glyph(True, twin) + glyph(False, twin) == expected, claim.id
 
 
 @per_paper
@@ -124,11 +123,10 @@ def test_without_rows_every_claim_says_what_it_needs(paper) -> None:
     assert {v.glyph for v in judged.verdicts} <= {"-", "="}
 
 
-@pytest.mark.parametrize("preset", PRESETS)
 @per_experiment
-def test_cells_are_distinct_and_pairs_share_a_group(preset, name) -> None:
+def test_cells_are_distinct_and_pairs_share_a_group(name) -> None:
     experiment = EXPERIMENTS[name]
-    for device in ("cpu", "cuda"):
+    for preset, device in product(PRESETS, ("cpu", "cuda")):
         cells = experiment.cells(preset, device)
         assert cells or (preset == "quick" and not experiment.claims)
         keys = {tuple(sorted((k, repr(v)) for k, v in cell.params.items())) for cell in cells}
@@ -143,21 +141,16 @@ def test_cells_are_distinct_and_pairs_share_a_group(preset, name) -> None:
 
 
 @per_experiment
-def test_experiments_without_rows(name) -> None:
+def test_experiments_without_rows_and_with_failed_ones(name) -> None:
+    """Cells that failed are drawn as gaps."""
     experiment = EXPERIMENTS[name]
     assert experiment.title
     assert experiment.question.endswith("?")
-    assert set(experiment.claims) <= {claim.id for claim in EVERY_CLAIM}
-    assert all(figure.points([]) == [] for figure in experiment.figures())
+    figures, failed = experiment.figures(), failed_rows(experiment)
+    assert all(figure.points([]) == [] for figure in figures)
     # Table 1 of PiPAD says without rows which graphs are at hand.
     assert experiment.answer([]) == "" or name == "pipad/table1"
-
-
-@per_experiment
-def test_cells_that_failed_are_drawn_as_gaps(name) -> None:
-    experiment = EXPERIMENTS[name]
-    rows = failed_rows(experiment)
-    for point in (p for figure in experiment.figures() for p in figure.points(rows)):
+    for point in (p for figure in figures for p in figure.points(failed)):
         printed = point.get("paper") or str(point.get("series")).endswith(", paper")
         assert printed or point.get("failed") == "oom: 21.9 of 24.0 GiB", point
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from pipad_rows import facts
-from tiny_data import TinySequence, serve, tiny_sequence, tiny_workload
+from tiny_data import TinySequence, entries_of, serve, tiny_sequence, tiny_workload
 
 from dgbench.harness.cli import main
 from dgbench.kernels_cuda import build_info
@@ -99,7 +99,7 @@ def frames(draw: st.DrawFn) -> FrameFacts:
     )  # fmt: skip
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     found=frames(), bandwidth=st.none() | st.floats(1e3, 1e9), free=st.integers(0, 9000),
     by_size=st.fixed_dictionaries({s: st.floats(0.2, 8.0) for s in (2, 4, 8)}),
@@ -176,7 +176,7 @@ def table(gain=lambda s, r, w, n, d: 1.0 + s * r / (w + n / 100 + d), kernel="ro
     return GainTable(device="cpu", machine={"name": "a test", "threads": 1}, points=places)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     data=st.data(), s_per=st.integers(2, 9), width=st.integers(1, 20), nodes=st.integers(0, 200),
     degree=st.floats(0.0, 10.0), rates=st.tuples(st.floats(0, 1), st.floats(0, 1)),
@@ -273,7 +273,7 @@ def test_gains_that_cannot_be_asked_for():
 def test_random_groups_have_the_rate_they_were_asked_for(nodes, share, rate, snapshots, seed):
     edges = int(share * nodes * (nodes - 1) / snapshots)
     group = random_group(nodes, edges, rate, snapshots=snapshots, seed=seed)
-    sets = [_pairs(csr) for csr in group]
+    sets = [set(entries_of(csr)) for csr in group]
     assert [len(s) for s in sets] == [edges] * snapshots  # no entry twice
     assert not any(i == j for s in sets for i, j in s)
     shared = round(rate * edges)
@@ -282,11 +282,6 @@ def test_random_groups_have_the_rate_they_were_asked_for(nodes, share, rate, sna
             assert len(sets[a] & sets[b]) == shared  # so every size sees the same rate
     if snapshots > 1 and edges:
         assert PartTopology.build(group).overlap_rate() == pytest.approx(shared / edges)
-
-
-def _pairs(csr) -> set[tuple[int, int]]:
-    rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
-    return set(zip(rows.tolist(), csr.indices.tolist(), strict=True))
 
 
 def test_the_command_writes_where_training_looks(tmp_path, monkeypatch, capsys):

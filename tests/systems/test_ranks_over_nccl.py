@@ -127,8 +127,10 @@ def test_an_exchange_of_stale_rows_waits_once(exchanged):
 def test_contenders_of_dgc_train_over_nccl(monkeypatch):
     monkeypatch.setattr(dgc_turns, "launch", launch_on_nccl)
     work = tiny_workload("tgcn_2layer", hidden_dim=8)
-    contenders = {**BASELINES, "dgc": small([*LADDER.values()][-1])}
-    contenders["stale"] = small(ChunkRankSettings(stale=StaleSettings(threshold=0.0)))
+    contenders = {
+        "both": BASELINES["PyGT-PSS-TS"], "dgc": small(LADDER["DGC"]),
+        "stale": small(ChunkRankSettings(stale=StaleSettings(threshold=0.0))),
+    }  # fmt: skip
     found = dgc_turns.take_rank_turns(
         work, SEQUENCE, 2, contenders, least=1, budget_s=0.01, timeout_s=LIMIT_S, device="cuda",
         transport="backend", clocked=1,

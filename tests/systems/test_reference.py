@@ -1,4 +1,4 @@
-"""The reference against dense linear algebra, numeric gradients and its own rules."""
+"""The reference on frames, its compiled form, and predictors of snapshots that train nothing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pytest
 import torch
 from tiny_data import TinySequence, csr_of, serve, tiny_sequence, tiny_workload
 
-from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
-from dgbench.systems.base import get_system
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
+from dgbench.systems.base import RunContext, get_system
+from dgbench.systems.base.race import relative, timed
+from dgbench.systems.base.snapshot_baselines import SNAPSHOT_BASELINES, regression_errors
 from dgbench.systems.base.training import MAX_PAIRS, FrameTask
-from dgbench.systems.reference import ReferenceSystem
+from dgbench.systems.reference import ReferenceSystem, compiled
 
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
 
@@ -102,3 +104,84 @@ def test_link_pairs_are_edges_capped_and_seeded():
     again, _ = FrameTask(data, work, device=torch.device("cpu")).pairs(0)
     assert torch.equal(pairs, again)
     assert FrameTask(data, work, device=torch.device("cpu")).pairs(1)[0].shape == (2, 0)
+
+
+# torch.compile over the reference: the same numbers, one compilation, a reason without one.
+
+
+@pytest.mark.machines_arithmetic
+@pytest.mark.parametrize(
+    ("model", "loss_on", "task"),
+    [("tgcn_model", "every", "link"), ("evolvegcn", "last", "link"), ("mpnn_lstm", "last", "node")],
+)
+def test_traced_as_the_reference_and_once(monkeypatch, model, loss_on, task):
+    data = tiny_sequence()
+    assert len({csr.nnz for csr in data.topology}) > 1  # snapshots differ in their edges
+    serve(monkeypatch, data)
+    if reason := compiled.lacking("cpu"):
+        pytest.skip(reason)
+    plain = torch.compile  # traces and differentiates as ever, and leaves the C++ compiler out
+    monkeypatch.setattr(
+        torch, "compile", lambda f, *, mode, **given: plain(f, backend="aot_eager", **given)
+    )
+    work = tiny_workload(lr=1e-2, model=model, loss_on=loss_on, task=task, frame=2)
+    trainer, oracle = get_system("compiled").open(work), ReferenceSystem(torch.float64).open(work)
+    trainer.prepare()
+    for frame in (0, oracle.num_frames - 1):
+        assert relative(trainer.evaluate(frame), oracle.evaluate(frame)) < 1e-5
+        got, want = trainer.gradients(frame), oracle.gradients(frame)
+        assert got.keys() == want.keys()
+        whole = torch.cat([g.flatten() for g in want.values()])
+        assert relative(torch.cat([got[k].flatten() for k in want]), whole) < 1e-5
+    for frame in range(oracle.num_frames):
+        assert trainer.step(frame) == pytest.approx(oracle.step(frame), rel=1e-5)
+    assert trainer.meter.counters["recompilations"] == 0
+    assert 0 < trainer.padding < 1
+    assert "compiled 1 graph in" in trainer.notes[0]
+
+
+@pytest.mark.machines_arithmetic
+def test_without_a_compiler_it_says_so(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    (reason,) = get_system("compiled").unsupported(tiny_workload(), "cpu")
+    assert "no-such-compiler" in reason
+    with pytest.raises(UnsupportedError, match="no-such-compiler"):
+        timed("compiled", tiny_workload(), RunContext("cpu", "smoke", 1))
+
+
+# Predictors of snapshots that train nothing.
+
+PLAIN = {
+    "last_value": lambda before: before[-1],
+    "historical_mean": lambda before: [sum(c) / len(before) for c in zip(*before, strict=True)],
+}
+
+
+@pytest.mark.parametrize("name", SNAPSHOT_BASELINES)
+@pytest.mark.parametrize(("first", "last"), [(1, 2), (1, 9), (4, 7), (8, 9)])
+def test_predictions_are_those_of_a_loop_over_the_past(name, first, last):
+    targets = torch.randn(9, 5, generator=torch.Generator().manual_seed(3))
+    values = targets.double().tolist()
+    wanted = [PLAIN[name](values[:snapshot]) for snapshot in range(first, last)]
+    wanted = torch.tensor(wanted, dtype=torch.float64)
+    targets[last - 1 :] = torch.nan  # neither the last snapshot that is predicted nor a later one
+    found = SNAPSHOT_BASELINES[name](targets, first, last)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SNAPSHOT_BASELINES)
+@pytest.mark.parametrize(("first", "last"), [(0, 3), (2, 2), (3, 2), (2, 5)])
+def test_ranges_without_a_past_or_without_snapshots_are_refused(name, first, last):
+    with pytest.raises(InvalidInputError):
+        SNAPSHOT_BASELINES[name](torch.zeros(4, 2), first, last)
+
+
+def test_errors_are_means_over_all_values():
+    found = regression_errors(torch.tensor([[1.0, 2.0], [0.0, -1.0]]), torch.zeros(2, 2))
+    assert (found.squared, found.absolute) == (1.5, 1.0)
+    one, nan, inf = (torch.tensor([[value]]) for value in (0.0, torch.nan, torch.inf))
+    for predicted, true in (
+        (torch.zeros(2, 3), torch.zeros(3, 2)), (torch.zeros(0, 3),) * 2, (nan, one), (one, inf)
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError):
+            regression_errors(predicted, true)

@@ -1,27 +1,23 @@
 """Training on vertex-steps beside a second implementation that shares no code with it.
 
 `tests.witness.sequences` agrees with the oracle of sequences, which DGC's workers are compared with
-in test_dgc_trainer, and rows of those hold each vertex-step once under every placement.
+in test_dgc_trainer; test_dgc_plan looks for each vertex-step once in their rows.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from dgc_tiny import placements, sequence_of, tiny_workload
+from dgc_tiny import sequence_of, tiny_workload
+from tiny_data import entries_of
 
-from dgbench.kernels_cuda.scan import CONTINUES
-from dgbench.systems.base import sequences
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload
-from dgbench.systems.dgc.placement import Placement
-from dgbench.systems.dgc.segments import cut_segments, plan_stages
 from tests.witness.compared import EXACT, disagreements
-from tests.witness.sequences import SequenceWitness, check_placement, check_rows, vertex_steps
+from tests.witness.sequences import SequenceWitness
 
 MODELS = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
 
@@ -37,14 +33,7 @@ def data_of(kind: str) -> Any:
 
 def edges_of(data: Any) -> list[list[tuple[int, int]]]:
     """(source, destination) of each snapshot."""
-    found = []
-    for csr in data.topology:
-        ends = csr.indptr.tolist()
-        found.append(
-            [(int(src), dst) for dst in range(csr.num_rows)
-             for src in csr.indices[ends[dst] : ends[dst + 1]]]
-        )  # fmt: skip
-    return found
+    return [[(src, dst) for dst, src in entries_of(csr)] for csr in data.topology]
 
 
 def task_of(model: str, **fields: Any) -> SequenceWorkload:
@@ -110,60 +99,3 @@ def test_the_oracle_is_the_witness(model, presence) -> None:
 )  # fmt: skip
 def test_settings_are_those_of_the_witness(model, fields) -> None:
     assert not compared(task_of(model, **fields), "random")
-
-
-def rows_of_all(graph: Any, placement: Placement, temporal: str) -> list[Any]:
-    """(sequences, cells, begins, padding) of every run of every worker, by vertex-steps.
-
-    A segment whose state arrives counts as begun, as its first step does not go on from the cell
-    before it.
-    """
-    cut = cut_segments(graph, placement.time)
-    found = []
-    for rank in range(placement.workers):
-        rows = (placement.time == rank).nonzero().squeeze(1)
-        for stage in plan_stages(
-            cut, rows, rank, placement.workers, unit=placement.unit, temporal=temporal
-        ):
-            for group in stage.groups:
-                packed, numbers = group.rows, rows[group.steps].tolist()
-                ends = [0, *packed.lengths.cumsum(0).tolist()]
-                steps, width = group.begins.shape
-                cells = [(place % width, place // width) for place in packed.place.tolist()]
-                begins = {
-                    (row, step): int(group.begins[step, row]) != CONTINUES
-                    for step in range(steps) for row in range(width)
-                }  # fmt: skip
-                padding = [
-                    (row, step) for step in range(steps) for row in range(width)
-                    if int(packed.sequence[step, row]) < 0
-                ]  # fmt: skip
-                parts = [slice(a, b) for a, b in pairwise(ends)]
-                found.append(
-                    ([numbers[p] for p in parts], [cells[p] for p in parts], begins, padding)
-                )
-    return found
-
-
-def check_all_rows(temporal: str) -> None:
-    """Check every placement's rows; raises AssertionError."""
-    data = data_of("gaps")
-    graph = sequences.vertex_steps(data, task_of("tgcn_2layer"))
-    steps = vertex_steps(edges_of(data)[:-1], 9, "span")
-    for workers in (1, 3):
-        for placement in placements(graph, workers):
-            for side in (placement.structure, placement.time):
-                check_placement(steps, side.tolist(), workers)
-            runs = rows_of_all(graph, placement, temporal)
-            every = [number for run in runs for sequence in run[0] for number in sequence]
-            if sorted(every) != list(range(len(steps))):
-                raise AssertionError("a vertex-step is run by no worker, or twice")
-            for numbers, cells, begins, padding in runs:
-                mine = sorted(number for sequence in numbers for number in sequence)
-                local = [[mine.index(number) for number in sequence] for sequence in numbers]
-                check_rows([steps[number] for number in mine], local, cells, begins, padding)
-
-
-@pytest.mark.parametrize("temporal", ["packed", "padded", "packed_sequence"])
-def test_every_vertex_step_is_run_once_and_padding_by_nobody(temporal) -> None:
-    check_all_rows(temporal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -37,17 +37,30 @@ class TinySequence:
         return len(self.topology)
 
 
+def matrix_of(entries: Iterable[tuple[int, int]], rows: int, columns: int | None = None) -> Csr:
+    """CSR of (row, column) entries, square unless `columns` says otherwise; all of them stay."""
+    ordered = sorted(entries)
+    row = torch.tensor([r for r, _ in ordered], dtype=torch.int64)
+    counts = torch.bincount(row, minlength=rows).cumsum(0)
+    indices = torch.tensor([c for _, c in ordered], dtype=torch.int32)
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts])
+    return Csr(indptr, indices, rows if columns is None else columns)
+
+
 def csr_of(pairs: Iterable[tuple[int, int]], nodes: int, weights: dict | None = None) -> Csr:
     """CSR (rows destinations) of (source, destination) pairs, duplicates merged, loops dropped."""
-    kept = sorted({(d, s) for s, d in pairs if s != d})
-    counts = torch.zeros(nodes + 1, dtype=torch.int64)
-    for d, _ in kept:
-        counts[d + 1] += 1
-    values = None
-    if weights is not None:
-        values = torch.tensor([weights[s, d] for d, s in kept], dtype=torch.float32)
-    indices = torch.tensor([s for _, s in kept], dtype=torch.int32)
-    return Csr(counts.cumsum(0), indices, nodes, values)
+    entries = sorted({(d, s) for s, d in pairs if s != d})
+    found = matrix_of(entries, nodes)
+    if weights is None:
+        return found
+    values = torch.tensor([weights[s, d] for d, s in entries], dtype=torch.float32)
+    return replace(found, values=values)
+
+
+def entries_of(csr: Csr) -> list[tuple[int, int]]:
+    """(row, column) of each entry, in order."""
+    rows = torch.arange(csr.num_rows).repeat_interleave(csr.indptr.diff())
+    return list(zip(rows.tolist(), csr.indices.tolist(), strict=True))
 
 
 def tiny_sequence(
@@ -101,11 +114,3 @@ def tiny_workload(**fields: Any) -> Workload:
     """A workload of frame 4 on `tiny`, hidden width 5."""
     base = {"dataset": "tiny", "model": "tgcn_model", "frame": 4, "feature_dim": 3, "hidden_dim": 5}
     return Workload(**(base | fields))
-
-
-def trace_only(monkeypatch: Any, backend: str = "aot_eager") -> None:
-    """Let torch.compile trace and differentiate as ever, but leave the C++ compiler out."""
-    plain = torch.compile
-    monkeypatch.setattr(
-        torch, "compile", lambda f, *, mode, **given: plain(f, backend=backend, **given)
-    )

@@ -57,39 +57,24 @@ def _damaged(bench: Bench, name: str, path: Path, expected: bytes) -> None:
     bench.clean()
 
 
-@fault(
-    "bit flipped in rows.jsonl", count=24, about="any bit: the row is found, set aside, run again"
-)
-def flipped_rows(bench: Bench) -> None:
+@fault("rows.jsonl damaged", count=40, about="a bit, a cut, zeros, noise, a block twice: run again")
+def damaged_rows(bench: Bench) -> None:
     runner = bench.run(PLAN, root=bench.folder / "original")
     whole = runner.bytes
-    for number in range(24):
-        place, bit = bench.rng.randrange(len(whole)), bench.rng.randrange(8)
-        if number < 3:  # line breaks are special: two rows become one
-            place = [i for i, c in enumerate(whole) if c == 10][number]
-        path = _copy(bench, runner, f"flip-{number}")
-        text = bytearray(whole)
-        text[place] ^= 1 << bit
-        (path / "rows.jsonl").write_bytes(text)
-        with bench.fault(f"byte {place}, bit {bit}"):
-            _damaged(bench, f"byte {place}", path, whole)
-
-
-@fault("rows.jsonl torn", count=16, about="cut off, a hole of zeros, a block of another file in it")
-def torn_rows(bench: Bench) -> None:
-    runner = bench.run(PLAN, root=bench.folder / "original")
-    whole = runner.bytes
-    for number in range(16):
-        path = _copy(bench, runner, f"torn-{number}")
-        at = bench.rng.randrange(1, len(whole))
+    breaks = [place for place, byte in enumerate(whole) if byte == 10]
+    for number in range(40):
+        kind = "bit" if number < 24 else ("cut", "zeros", "noise", "doubled")[number % 4]
+        # Line breaks are special: two rows become one.
+        at = breaks[number] if number < 3 else bench.rng.randrange(1, len(whole))
         end = min(len(whole), at + bench.rng.randrange(1, 512))
-        kind = ("cut", "zeros", "noise", "doubled")[number % 4]
         text = {
+            "bit": whole[:at] + bytes([whole[at] ^ 1 << bench.rng.randrange(8)]) + whole[at + 1 :],
             "cut": whole[:at],
             "zeros": whole[:at] + bytes(end - at) + whole[end:],
             "noise": whole[:at] + bench.rng.randbytes(end - at) + whole[end:],
             "doubled": whole[:end] + whole[at:],
         }[kind]
+        path = _copy(bench, runner, f"rows-{number}")
         (path / "rows.jsonl").write_bytes(text)
         with bench.fault(f"{kind} at {at}"):
             _damaged(bench, kind, path, whole)

@@ -85,9 +85,7 @@ def read_only(bench: Bench) -> None:
             bench.resumed(runner)
 
 
-@fault(
-    "disk has an error", count=14, about="one open, write, rename, fsync ... of the runner fails"
-)
+@fault("disk has an error", count=14, about="one open, write, rename ... of the runner fails")
 def broken(bench: Bench) -> None:
     _need_disk(bench)
     bench.disk.arm("count", bench.results)

@@ -11,7 +11,6 @@ from tests.faults import checks
 from tests.faults.bench import Bench
 from tests.faults.campaign import fault
 from tests.faults.papers import cell
-from tests.faults.runner import Runner
 
 MIXED = (cell("ok"), cell("slow", seconds=0.1), cell("exit"), cell("ok", repeats=2, which="b"))
 """A plan of good and bad cells, half a second long."""
@@ -64,29 +63,23 @@ def server_killed_twice(bench: Bench) -> None:
     bench.resumed(runner)
 
 
-@fault("runner killed at a random moment", count=10, each=True, about="kill -9 of the runner")
+@fault("runner killed", count=14, each=True, about="alone, or with its server: the next tidies up")
 def runner_killed(bench: Bench) -> None:
-    cells = (cell("untidy", seconds=0.3, which=bench.number), *MIXED)
-    runner = bench.start(cells)
-    path = runner.path
-    time.sleep(bench.rng.uniform(0, 0.9))
+    """Every third time the fork server goes first, once one that was started as users do."""
+    cells = (cell("untidy", seconds=0.4, which=bench.number), *MIXED)
+    with_server = bench.number % 3 == 0
+    runner = bench.start(cells, real=bench.number == 0)
+    path, pid = runner.path, runner.cell(60) if with_server else 0
+    time.sleep(bench.rng.uniform(0, 0.4 if with_server else 0.9))
+    if with_server:
+        kill(runner.server())
     runner.kill()
     runner.wait()
-    bench.no_orphans()
+    if with_server:
+        gone(pid)
+    else:
+        bench.no_orphans()
     assert path.exists()
-    bench.resumed(runner)
-
-
-@fault("runner and fork server killed", count=4, each=True, about="the next run tidies up")
-def both_killed(bench: Bench) -> None:
-    runner = bench.start((cell("untidy", seconds=0.5), *MIXED), real=bench.number == 0)
-    pid = runner.cell(60)
-    time.sleep(bench.rng.uniform(0, 0.4))
-    server = runner.server()
-    kill(server)
-    runner.kill()
-    runner.wait()
-    gone(pid)
     bench.resumed(runner)
 
 
@@ -103,7 +96,12 @@ def _at_operations(bench: Bench, mode: str, count: int) -> None:
         at = 1 + int((number + bench.rng.random()) * operations / count)
         with bench.fault(f"operation {at} of {operations}"):
             root = bench.results / f"n{number}"
-            runner = killed_at(bench, plan, mode, at, root)
+
+            def arm(at: int = at) -> None:
+                bench.disk.arm(mode, bench.results, at=at, pid=os.getpid())
+
+            runner = bench.run(plan, before=arm, root=root)
+            bench.disk.disarm()
             if bench.disk.hits != 1:
                 bench.injected_nothing()  # a run takes an operation more or less than another
                 continue
@@ -111,18 +109,6 @@ def _at_operations(bench: Bench, mode: str, count: int) -> None:
             if folder is None:  # before the run had a folder: the next one starts afresh
                 runner = bench.run(plan, root=root)
             bench.resumed(runner)
-
-
-def killed_at(bench: Bench, plan: tuple, mode: str, at: int, root) -> Runner:
-    """Start a runner that dies at its n-th operation on the disk."""
-
-    def arm() -> None:
-        bench.disk.arm(mode, bench.results, at=at, pid=os.getpid())
-
-    runner = bench.start(plan, before=arm, root=root)
-    runner.wait()
-    bench.disk.disarm()
-    return runner
 
 
 @fault("runner killed at an operation", count=30, about="before the n-th open, write, rename ...")

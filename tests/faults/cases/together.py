@@ -11,20 +11,6 @@ from tests.faults.cases.killed import MIXED
 from tests.faults.papers import cell
 
 
-@fault("two writers of one run", count=6, each=True, about="a resume while the run goes on")
-def two_writers(bench: Bench) -> None:
-    runner = bench.start((cell("slow", seconds=0.4), *MIXED))
-    if bench.number % 3:
-        runner.until("row", nth=bench.number % 3)
-    path = runner.path
-    time.sleep(bench.rng.uniform(0, 0.2))
-    other = bench.run(resume=path)
-    assert other.code == 2, f"the second writer ended with {other.code}, not with an error"
-    bench.said(other.error, "another process is writing the run")
-    bench.said(runner.wait().summary["end"], "Done")
-    bench.resumed(runner)
-
-
 @fault("two writers after a kill", count=4, each=True, about="two resumes of a killed run at once")
 def two_resumes(bench: Bench) -> None:
     runner = bench.start((cell("untidy", seconds=0.3), *MIXED))
