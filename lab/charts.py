@@ -1,4 +1,4 @@
-"""Points of figures, from races and rows: what the charts of several experiments share.
+"""Points of figures, from rows: what the charts of several experiments share.
 
 A point is a flat mapping for one drawn mark; `docs/figures.md` says which keys a kind of figure
 reads. What has no number stays visible as a point that says why, under `failed`.
@@ -7,14 +7,13 @@ reads. What has no number stays visible as a point that says why, under `failed`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.contests import Race
-from dgbench.lab.evidence import ids, uses_twin
+from dgbench.lab.evidence import uses_twin
 from dgbench.lab.experiment import Contender, FigureSpec
 
 Rows = Sequence[Any]
@@ -95,21 +94,6 @@ def mark(row: Any, /, **fields: Any) -> Point:
     return {**fields, "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
 
 
-def first_failed(rows: Iterable[Any], **where: Any) -> Any:
-    """The first row with these params that failed; a tuple allows several values. Else None."""
-    allowed = {name: one if isinstance(one, tuple) else (one,) for name, one in where.items()}
-    for row in rows:
-        if row.status != "ok" and all(row.params.get(n) in one for n, one in allowed.items()):
-            return row
-    return None
-
-
-def why_not(rows: Iterable[Any], *, default: str = "skipped: not run", **where: Any) -> str:
-    """Why rows with these params have no numbers, `default` where none failed."""
-    bad = first_failed(rows, **where)
-    return default if bad is None else failed(bad)
-
-
 def titled(title: str, rows: Iterable[Any]) -> str:
     """A graph's title, with "(twin)" where any of the rows used a synthetic one."""
     return f"{title} {TWIN}" if uses_twin(rows) else title
@@ -150,18 +134,8 @@ def subject_and_form(series: str) -> tuple[str, str]:
     return subject, form.strip()
 
 
-def interval(ratio: Ratio) -> Point:
-    """A ratio with its interval as a mark of a `sweep`."""
-    return {"y": ratio.value, "low": ratio.low, "high": ratio.high, "row_ids": ratio.rows}
-
-
 def ratio_mark(ratio: Ratio, /, **fields: Any) -> Point:
     """A ratio as a mark of a `speedup` figure, with fields of its place."""
-    return {**speedup(ratio), **fields}
-
-
-def speedup(ratio: Ratio) -> Point:
-    """A ratio as a mark of a `speedup` figure."""
     return {
         "value": ratio.value,
         "low": ratio.low,
@@ -169,62 +143,5 @@ def speedup(ratio: Ratio) -> Point:
         "n": ratio.n,
         "twin": ratio.twin,
         "row_ids": ratio.rows,
+        **fields,
     }
-
-
-def speedups(
-    race: Race, baseline: str, systems: Sequence[str], place: Place, order: Callable[..., Any]
-) -> Points:
-    """Points of the speed-ups of systems over a baseline, workload by workload.
-
-    Args:
-        race: its `judged` system plays no part: each one's own deviation is in its points.
-        systems: in their order; those that a run did not plan are left out.
-        place: where a workload is drawn. order: its place among the others.
-    """
-
-    def point(rows: Rows, system: str, where: Mapping[str, Any]) -> Point:
-        head = {**place(**where), "system": system, "baseline": baseline, "failed": ""}
-        for who in (system, baseline):
-            if bad := first_failed(rows, system=who, **where):
-                return {**head, "failed": failed(bad), "failed_system": who}
-        found = race(baseline, system, **where).pooled(rows)
-        if found is None:
-            return {**head, "failed": "skipped: not run"}
-        deviation = replace(race, judged=system).deviation(rows, **where)
-        return {**head, **speedup(found), "deviation": deviation}
-
-    def points(rows: Rows) -> list[Point]:
-        rows = [row for row in rows if row.experiment == race.experiment]
-        raced = {row.params["system"] for row in rows}
-        return [
-            point(rows, system, where)
-            for where in sorted(race.workloads(rows), key=lambda where: order(**where))
-            for system in systems
-            if system in raced
-        ]
-
-    return points
-
-
-def step_times(race: Race, place: Place) -> Points:
-    """Points of the median step of every contender on every workload, failed ones among them."""
-
-    def points(rows: Rows) -> list[Point]:
-        names = (*race.by, race.contender)
-        rows = [r for r in rows if r.experiment == race.experiment and not r.params.get("check")]
-        steps = replace(race, metric="step_time").times(rows).by(*names)
-        made = []
-        for key in dict.fromkeys(tuple(row.params[name] for name in names) for row in rows):
-            where = dict(zip(names, key, strict=True))
-            point: Point = {**place(**where), "system": where[race.contender]}
-            if found := steps.get(key):
-                point["seconds"] = median(found.values)
-                point["twin"] = uses_twin(found.rows)
-                point["row_ids"] = ids(found.rows)
-            else:
-                point["failed"] = why_not(rows, **where)
-            made.append(point)
-        return made
-
-    return points

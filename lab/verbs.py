@@ -1,10 +1,8 @@
-"""Verbs of claims: a check is one line of a table, `claim id: verb(what is looked at, ...)`.
+"""Verbs of claims of the papers that are not in forms yet (`lab/rules.py`): a check is one line of
+a table, `claim id: verb(what is looked at, ...)`.
 
-A *race* names timed contenders, workload by workload; a *selection* names observations of an
-experiment. A verb says what is asked of them and makes a `Check`: (claim, rows) -> `Finding`.
-
-    race = Race("fig10", by=("dataset", "model"), metric="end_to_end_time", none="no race ran")
-    CHECKS = {"pipad-fig10-speedup-range-pygt": spread(race("pygt", "pipad"))}
+A *selection* names observations or rows of an experiment. A verb says what is asked of them and
+makes a `Check`: (claim, rows) -> `Finding`.
 """
 
 from __future__ import annotations
@@ -17,12 +15,13 @@ from typing import Any
 from dgbench.lab import metrics
 from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.compare import observe_speedup as observe_speedup
-from dgbench.lab.contests import Contest, Key, Race, Rows
 from dgbench.lab.evidence import finding, ids, missing
 from dgbench.lab.judging import judging_apart
 from dgbench.lab.paper import Check, Claim, Finding
-from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
+from dgbench.lab.table import OF_ROW, Table, rows_of
 from dgbench.lab.table import number as number
+
+Rows = Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -65,191 +64,7 @@ def observed(
     return Selection(experiment, metric, where=where)
 
 
-# Verbs over races
-
-
-def factor(
-    found: Ratio | None, contest: Contest, rows: Rows, where: Mapping[str, Any], **fields: Any
-) -> Finding:
-    """A finding from one ratio against a printed factor."""
-    if found is None:
-        return missing(contest.race.none)
-    deviation = contest.race.deviation(rows, **where)
-    return contest.race.finding(
-        rows,
-        [found],
-        measured=found.value,
-        low=found.low,
-        high=found.high,
-        direction=found.value > 1,
-        deviation=found.deviation if deviation is None else deviation,
-        **fields,
-    )
-
-
-def mean(contest: Contest, said: str = "", target: str = "mean") -> Check:
-    """The pooled ratio against the claim's value, or its `target`; {n} in `said` is how many
-    workloads there are."""
-
-    def check(claim: Claim, rows: Rows) -> Finding:
-        count = len(contest.each(rows))
-        return factor(
-            contest.pooled(rows), contest, rows, contest.params,
-            target=_printed(claim, target), reason=said.format(n=count),
-        )  # fmt: skip
-
-    return check
-
-
-def _printed(claim: Claim, name: str) -> float:
-    """The printed number of a claim: its value, or the entry of that name where it has several."""
-    return float(claim.value[name] if isinstance(claim.value, Mapping) else claim.value)
-
-
-def spread(low: Contest, high: Contest | None = None) -> Check:
-    """The lowest ratio of `low` and the highest of `high`; all of `low` must lie above 1x."""
-
-    def check(claim: Claim, rows: Rows) -> Finding:
-        lows, highs = low.each(rows), (high or low).each(rows)
-        if not lows or not highs:
-            return missing(low.race.none)
-        least = min(lows, key=lambda key: lows[key].value)
-        most = max(highs, key=lambda key: highs[key].value)
-        side = min(one.side for one in lows.values())
-        return low.race.finding(
-            rows,
-            [*lows.values(), *highs.values()],
-            measured={"low": lows[least].value, "high": highs[most].value},
-            direction=side > 0,
-            undecided=side == 0,
-            reason=f"lowest on {low.label(least)}, highest on {low.label(most)}",
-        )
-
-    return check
-
-
-def best_everywhere(race: Race, contender: str, rivals: Sequence[str]) -> Check:
-    """`contender` ahead of each rival on every workload where it met all of them.
-
-    Rivals that met it nowhere were not planned. A workload where a rival is missing is not won,
-    and lost only to those that ran.
-    """
-
-    def check(claim: Claim, rows: Rows) -> Finding:
-        found = {rival: race(rival, contender).each(rows) for rival in rivals}
-        found = {rival: each for rival, each in found.items() if each}
-        used = [one for each in found.values() for one in each.values()]
-        if not used:
-            return missing(race.none)
-        sides: dict[Key, int] = {}
-        for key in dict.fromkeys(key for each in found.values() for key in each):
-            met = [each[key].side for each in found.values() if key in each]
-            if len(met) == len(found) or min(met) < 0:
-                sides[key] = min(met)
-        if not sides:
-            return missing(race.none)
-        absent = len(race.workloads(rows)) - len(sides)
-        label = race(contender, contender).label
-        lost, level = (
-            sorted(label(k) for k, side in sides.items() if side == at) for at in (-1, 0)
-        )
-        remarks = [f"not on {'; '.join(lost)}"] if lost else []
-        remarks += [f"inside the noise on {'; '.join(level)}"] if level else []
-        remarks += [f"missing on {absent} more"] if absent else []
-        won = sum(side > 0 for side in sides.values())
-        return race.finding(
-            rows,
-            used,
-            measured=f"{won} of {len(sides)} workloads",
-            holds=not lost,
-            undecided=bool(level) and not lost,
-            reason=", ".join(remarks),
-        )
-
-    return check
-
-
-def ahead_on_most(race: Race, contender: str, rivals: Sequence[str]) -> Check:
-    """`contender` ahead of all rivals on more than half of the workloads that they share."""
-
-    def check(claim: Claim, rows: Rows) -> Finding:
-        every = [each for rival in rivals if (each := race(rival, contender).each(rows))]
-        keys = set.intersection(*map(set, every)) if every else set()
-        if not keys:
-            return missing(race.none)
-        ahead = sum(all(each[key].side > 0 for each in every) for key in keys)
-        behind = sum(any(each[key].side < 0 for each in every) for key in keys)
-        return race.finding(
-            rows,
-            [one for each in every for one in each.values()],
-            measured=f"ahead on {ahead}, behind on {behind} of {len(keys)} workloads",
-            holds=2 * ahead > len(keys),
-            undecided=2 * ahead <= len(keys) and 2 * behind < len(keys),
-        )
-
-    return check
-
-
-def larger(first: str, contests: Mapping[str, Contest]) -> Check:
-    """The pooled ratio called `first` above each other one, by intervals that do not meet."""
-
-    def check(claim: Claim, rows: Rows) -> Finding:
-        race = contests[first].race
-        found = {name: contest.pooled(rows) for name, contest in contests.items()}
-        ratios = {name: one for name, one in found.items() if one is not None}
-        if len(ratios) < len(found):
-            return missing(race.none)
-        sides = (ratios[first].against(one) for name, one in ratios.items() if name != first)
-        side = min(sides)
-        return race.finding(
-            rows,
-            ratios.values(),
-            measured={name: f"{one.value:.2g}x" for name, one in ratios.items()},
-            holds=side > 0,
-            undecided=side == 0,
-        )
-
-    return check
-
-
 # Verbs over selections
-
-
-def equals(selection: Selection, of: Callable[[Table], Any], said: str = "") -> Check:
-    """Check that a value of the last round's observations equals the printed one exactly."""
-
-    def check(claim: Claim, rows: Rows) -> Finding:
-        found = selection(rows)
-        if not found:
-            return selection.missing
-        measured = of(found.where(round=found[-1].row.round))
-        return finding(
-            found.rows, measured=measured, holds=measured == claim.value, reason=said,
-        )  # fmt: skip
-
-    return check
-
-
-def average(selection: Selection, said: str = "", *, scale: float = 1.0, model: str = "") -> Check:
-    """The mean of the observations against a printed number.
-
-    Args:
-        model: that the observations were computed with, see `Finding`.
-        said: remark; {n} in it is how many observations there are.
-        scale: factor from the metric's unit to the claim's: 100 where it is percent of a share.
-    """
-
-    def check(claim: Claim, rows: Rows) -> Finding:
-        found = selection(rows)
-        if not found:
-            return selection.missing
-        value = scale * sum(found.values) / len(found)
-        return finding(
-            found.rows, measured=value, target=float(claim.value), direction=value > 0,
-            reason=said.format(n=len(found)), model=model,
-        )  # fmt: skip
-
-    return check
 
 
 def readings(said: str = "", **checks: Check) -> Check:
@@ -277,19 +92,6 @@ def readings(said: str = "", **checks: Check) -> Check:
 def turns_gain(rows: Rows, **dims: Any) -> Ratio | None:
     """The speed-up that processes formed over their turns, pooled over these rows."""
     return ratio_of(Table.of(rows).where("speedup", **dims))
-
-
-# PiPAD
-
-
-def instrumented(rows: Rows, **where: Any) -> Table:
-    """Observations of instrumented processes, which `Table.of` leaves out."""
-    return Table(
-        Entry(row, one)
-        for row in rows
-        if row.status == "ok" and row.instrumented
-        for one in row.observations
-    ).where(**where)
 
 
 # DGC

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from dgbench.lab.arena import BASE, DIVISION, TUNED, ArenaRace, ArenaTask, Division, races
-from dgbench.lab.charts import chart, speedup
+from dgbench.lab.charts import chart, ratio_mark
 from dgbench.lab.experiment import (
     Cell,
     Contender,
@@ -122,6 +122,6 @@ def race_points(found: Iterable[ArenaRace]) -> list[dict[str, Any]]:
                 reason = one.reason or "no pair of processes"
                 point["failed"] = f"{'skipped' if one.status == 'ok' else one.status}: {reason}"
             else:
-                point |= speedup(one.ratio)
+                point |= ratio_mark(one.ratio)
             points.append(point)
     return points

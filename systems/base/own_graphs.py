@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgbench.lab.charts import titled
@@ -41,11 +41,6 @@ class GraphsByName(dict[str, GraphT], Generic[GraphT]):
     def panel(self, row: Any) -> str:
         """A row's graph as a figure shows it, with "(twin)" where its data are synthetic."""
         return titled(self.title(row.params["dataset"]), [row])
-
-    def among(self, names: Collection[str]) -> list[GraphT]:
-        """The graphs of these names: the paper's in its order, then others."""
-        others = [name for name in dict.fromkeys(names) if name not in self]
-        return [self[name] for name in (*self, *others) if name in names]
 
 
 def vertices_of(card: DatasetCard) -> int | None:

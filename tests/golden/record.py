@@ -40,7 +40,6 @@ from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.plan.plan import cell_hash
 from dgbench.harness.report.run import load_run
 from dgbench.lab import judging
-from dgbench.lab.contests import Contest
 from dgbench.lab.paper import Check, Claim, Finding, Paper
 from dgbench.systems.base.registry import find_paper
 from dgbench.systems.dgc.checks import stale
@@ -90,6 +89,7 @@ VARIANTS: dict[str, Callable[[Sequence[Any]], list[Any]]] = {
 
 SYNTHETIC = (("full", "cpu"), ("paper", "cuda"))
 """Presets and devices of made rows; figures are asked for the last alone."""
+DRAWN = ("synthetic", SYNTHETIC[-1][1])
 
 
 @cache
@@ -117,39 +117,54 @@ def thinned(row: Any) -> Any:
     return row
 
 
-def record(paper: Paper, *, words: bool = True) -> Record:
+Case = tuple[str, str, list[Any]]
+"""Machine, variant and rows."""
+
+
+def cases(paper: Paper, *, sample: bool = False) -> list[Case]:
+    """Cases that a paper is recorded on; the last ones are synthetic.
+
+    Args:
+        sample: variants of the largest run alone, and rows made for one device: half of the time.
+    """
+    runs = {
+        name.partition("/")[0]: [thinned(row) for row in run.everything if row.paper == paper.name]
+        for name, run in kept_runs(paper.name).items()
+    }
+    largest = max(runs, key=lambda machine: len(runs[machine]))
+    chosen = [
+        (machine, variant, change(rows))
+        for machine, rows in runs.items()
+        for variant, change in VARIANTS.items()
+        if not sample or variant == "all" or machine == largest
+    ]
+    kept = [row for rows in runs.values() for row in rows]
+    for preset, device in SYNTHETIC[-1:] if sample else SYNTHETIC:
+        made = synthetic_rows(paper, kept, preset, device)
+        chosen.append(("synthetic", f"{preset} {device}", made))
+    return chosen
+
+
+def record(paper: Paper, on: Sequence[Case], *, words: bool = True) -> Record:
     """All that is recorded of a paper; without answers, which are words, if they are not asked."""
     found: Record = {name: [] for name in (*COMPARED, WORDS)}
     found["cells.tsv"] += sorted(_cells(paper))
-    kept, cases = [], []
-    for name, run in kept_runs(paper.name).items():
-        rows = [thinned(row) for row in run.everything if row.paper == paper.name]
-        kept += rows
-        machine = name.partition("/")[0]
-        cases += [(machine, variant, change(rows), True) for variant, change in VARIANTS.items()]
-    for preset, device in SYNTHETIC:
-        made = synthetic_rows(paper, kept, preset, device)
-        cases.append(("synthetic", f"{preset} {device}", made, False))
-    for machine, variant, rows, drawn in cases:
+    for machine, variant, rows in on:
         with remembering():
             for line, said in _claims(paper, rows, machine, variant):
                 found["claims.tsv"].append(line)
                 found[WORDS] += said
-            if drawn:
+            if machine != "synthetic":
                 _add_drawn(found, paper, rows, machine, variant, words=words)
-    firsts = [row for row in cases[-1][2] if row.round == 1]
-    _add_drawn(found, paper, firsts, "synthetic", SYNTHETIC[-1][1], words=words)
+    firsts = [row for row in on[-1][2] if row.round == 1]
+    _add_drawn(found, paper, firsts, *DRAWN, words=words)
     return {name: sorted(set(lines)) for name, lines in found.items()}
 
 
 @contextmanager
 def remembering() -> Iterator[None]:
     """Compute once what many claims ask of the same rows; each that asks reads it."""
-    with (
-        mock.patch.object(Contest, "each", remembered(Contest.each)),
-        mock.patch.object(Contest, "pooled", remembered(Contest.pooled)),
-        mock.patch.object(stale, "_runs", remembered(stale._runs)),
-    ):
+    with mock.patch.object(stale, "_runs", remembered(stale._runs)):
         yield
 
 
@@ -334,7 +349,8 @@ def read(paper: str) -> Record:
 
 def write(paper: str) -> int:
     """Record a paper; the number of lines."""
-    folder, found = HERE / paper, record(find_paper(paper))
+    folder, plugin = HERE / paper, find_paper(paper)
+    found = record(plugin, cases(plugin))
     folder.mkdir(exist_ok=True)
     for name, lines in found.items():
         text = "".join(f"{line}\n" for line in lines)
@@ -342,10 +358,16 @@ def write(paper: str) -> int:
     return sum(map(len, found.values()))
 
 
-def differences(paper: str, *, words: bool = True) -> tuple[list[str], int]:
+def differences(paper: str, *, words: bool = True, sample: bool = False) -> tuple[list[str], int]:
     """Lines of decisions, numbers and cells that differ, as a diff has them, and the number of
-    words that do."""
-    old, new = read(paper), record(find_paper(paper), words=words)
+    words that do; of a sample of the cases alone where it is asked for."""
+    plugin = find_paper(paper)
+    on = cases(plugin, sample=sample)
+    old, new = read(paper), record(plugin, on, words=words)
+    if sample:
+        where = {*(case[:2] for case in on), DRAWN}
+        for name, cut, at in (("claims.tsv", "\t", 1), ("points.csv", ",", 0)):
+            old[name] = [x for x in old[name] if (*x.split(cut)[at : at + 2],) in where]
     found: list[str] = []
     for name in COMPARED:
         lines = difflib.unified_diff(old[name], new[name], name, name, n=0, lineterm="")

@@ -12,10 +12,12 @@ from math import sqrt
 from statistics import median
 from typing import Any
 
-from dgbench.lab.charts import chart, failed, interval, titled
+from dgbench.lab.charts import chart, failed, titled
 from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
 from dgbench.lab.evidence import ids, uses_twin
-from dgbench.lab.grid import Grid
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import observed
+from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
@@ -25,7 +27,13 @@ from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.turns import turns_of
 from dgbench.systems.pipad.experiments.main_races import RECURRENCE
-from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
+from dgbench.systems.pipad.experiments.settings import (
+    BY_NAME,
+    FORMS,
+    MODEL_TITLES,
+    MODELS,
+    workload,
+)
 from dgbench.systems.pipad.ladders import (
     AGAIN,
     DEPENDENT,
@@ -90,36 +98,6 @@ def names_of(setting: str) -> tuple[str, ...]:
     return (setting, FORMER[setting]) if setting in FORMER else (setting,)
 
 
-def removed(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
-    """Step time without a technique over everything on, by dataset, model, link, technique."""
-    return {
-        (*key, name): gain(table, name)
-        for key, table in speedups(rows, "removed").items()
-        for name in measured(table, left_out(key[2]))
-    }
-
-
-def noise(rows: Sequence[Any]) -> float | None:
-    """Largest relative difference between everything on and itself, as a fraction; None without."""
-    found = [gain(table, AGAIN).value for table in speedups(rows, "removed").values()]
-    return max((max(v, 1 / v) - 1 for v in found), default=None)
-
-
-def costs(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
-    """Techniques without which a step is faster: outside its interval and the noise."""
-    floor = noise(rows) or 0.0
-    return {
-        key: ratio
-        for key, ratio in removed(rows).items()
-        if ratio.side < 0 and ratio.value * (1 + floor) < 1
-    }
-
-
-def _where(key: Sequence[str]) -> str:
-    dataset, model, link = key
-    return f"{MODEL_TITLES[model]}, {BY_NAME[dataset].title}{LINKS[link]}"
-
-
 def _panel(key: Key, rows: Sequence[Any]) -> str:
     dataset, model, link = key
     return f"{MODEL_TITLES[model]}, {titled(BY_NAME[dataset].title, rows)}{LINKS[link]}"
@@ -172,43 +150,15 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     return points
 
 
-def removed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Step time without a technique over everything on; the same setting again comes first."""
-    points, ran = [], speedups(rows, "removed")
-    for key, first in _planned(rows, "removed").items():
-        dataset, model, link = key
-        table = ran.get(key)
-        if table is None:
-            points.append({"panel": LINKS[link].strip(", ") or "no copies",
-                           "series": MODEL_TITLES[model], "x": BY_NAME[dataset].title,
-                           "failed": failed(first)})  # fmt: skip
-            continue
-        points += [
-            {
-                "panel": _panel(key, table.rows),
-                "series": "all on, again" if name == AGAIN else "without",
-                "x": name,
-                **interval(gain(table, name)),
-            }
-            for name in measured(table, (AGAIN, *left_out(link)))
-        ]
-    return points
+WITHOUT = observed("speedup", per=(*KEY, "setting"), kind="removed").where(
+    setting=lambda name: name != AGAIN
+)
+"""Step time without a technique over that of everything on."""
 
 
-class Ablation(Grid):
-    paper = "pipad"
-    name = "ablation"
-    title = "Ablation: what each technique brings"
-    question = "Which technique earns the speed-up, and does any of them cost time?"
+class Ablation(FormExperiment):
+    forms, name = FORMS, "ablation"
     main_race = RECURRENCE
-    reading = (
-        "The paper separates only asynchronous copies, reuse and the CSR variant. Techniques are "
-        "added one after another, switched on alone, and left out of everything. A CPU copies "
-        "nothing, so techniques of the link have no step there; with the switch `arena` a CPU "
-        "copies what a device would be sent into memory of its own, a proxy. Everything on "
-        "runs twice beside itself, which says how far equal things come out apart. "
-        "Each setting is exact and compared with the reference before it is timed."
-    )
     group = "{dataset}/{model}"
     repeats = {"full": 5, "paper": 5, None: 1}
     timeout_s = {"full": 900, "paper": 900, None: 120}
@@ -220,17 +170,18 @@ class Ablation(Grid):
             step_points,
             system="pipad",
         ),
-        chart(
-            "sweep",
-            "ablation_removed",
-            "Step time without one technique over the time of everything on",
-            removed_points,
-            xlabel="time without it over time of all on",
-            ylabel="time without it over time of all on",
-            hline=1.0,
-            hline_label="all on",
-        ),
     )
+    headline, unit = WITHOUT, "x"
+    figure_forms = (
+        Sweep(
+            "ablation_removed", "Step time without one technique over the time of everything on",
+            {"all on, again": WITHOUT.where(setting=(AGAIN,)), "without": WITHOUT},
+            panel="{model}, {dataset}{link}", series="of", x="{setting}",
+            gaps={"series": "without", "x": AGAIN},
+            xlabel="time without it over time of all on",
+            ylabel="time without it over time of all on", hline=1.0, hline_label="all on",
+        ),
+    )  # fmt: skip
 
     def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
         found: Sequence[tuple[str, str, str, str]] = {"smoke": SMOKE, "quick": QUICK}.get(
@@ -293,28 +244,3 @@ class Ablation(Grid):
                 base = [sqrt(a * b) for a, b in zip(found[ON], found[AGAIN], strict=True)]
             observe_speedup(measured, found[slow], base, setting=name)
         return measured
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        parts = []
-        points = [p for p in step_points(rows) if p.get("gain")]
-        if points:
-            best = max(points, key=lambda p: p["gain"])
-            parts.append(
-                f"the largest single step is {best['technique']}: {best['gain']:.2g}x "
-                f"({best['panel']})"
-            )
-        found = removed(rows)
-        if found:
-            floor = noise(rows)
-            slower = costs(rows)
-            shown = "; ".join(
-                f"{technique} ({_where(key)}: {100 * (1 / ratio.value - 1):.2g} %)"
-                for (*key, technique), ratio in slower.items()
-            )
-            parts.append(
-                f"everything on is slower than without one technique in {len(slower)} of "
-                f"{len(found)} cases" + (f": {shown}" if shown else "")
-                + (f"; equal settings came out up to {100 * floor:.2g} % apart" if floor else "")
-            )  # fmt: skip
-        text = "; ".join(parts)
-        return f"{text[0].upper()}{text[1:]}." if text else ""

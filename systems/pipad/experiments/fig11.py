@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from dgbench.lab.charts import chart, failed, first_failed, interval, speedup
-from dgbench.lab.contests import Race
-from dgbench.lab.evidence import ids, uses_twin
-from dgbench.lab.grid import Grid, by_preset
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.figure_forms import FigureForm, SpeedupBars, Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import MeasuredQuantity, observed, speedup
 from dgbench.lab.result_checks import at_most
-from dgbench.lab.table import Table
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry, Table
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME, EXTRAS
+from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME, EXTRAS, FORMS
 from dgbench.systems.pipad.ladders import BARE, PUBLISHED
 from dgbench.systems.pipad.layers import (
     Layer,
@@ -35,8 +37,6 @@ from dgbench.systems.pipad.partitions import Partitions
 METHODS = ("pygt", "pygt-g", BARE, PUBLISHED, "pipad")
 CUSPARSE = "cuSPARSE"
 """Not in the paper: torch's CSR product on a CUDA device, which is cuSPARSE."""
-EXTRA_LAYERS = (BARE, PUBLISHED, CUSPARSE)
-"""Contenders that not every run has."""
 S_PER = 8
 OURS = {graph.name for graph in EXTRAS}
 """Graphs that no claim counts."""
@@ -48,131 +48,101 @@ GRAPHS = {
 DIMS = {"smoke": (2, 16), "quick": (2, 32), None: (2, 4, 8, 16, 32, 64)}
 WIDTHS_OF = "covid19-england"
 """Graph that `quick` has at several feature lengths."""
-DENSER = ("flickr", "hepth", "epinions")
-"""Graphs that the paper calls denser."""
-
-RACE = Race(
-    "fig11",
-    by=("dataset", "dim"),
-    metric="operation_time",
-    none="no layer race of this run covers it",
-    facts=lambda dataset, dim: {
-        "small": BY_NAME[dataset].small,
-        "printed": dim == BY_NAME[dataset].feature_dim,
-        "denser": dataset in DENSER,
-    },
-)
 
 
-def layer_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of Figure 11a: each graph at the paper's feature length."""
-    mine = [r for r in rows if r.experiment == "fig11"]
-    ran = {r.params["system"] for r in mine}
-    raced = [name for name in (*METHODS[1:], CUSPARSE) if name in ran or name not in EXTRA_LAYERS]
-    found = {system: RACE("pygt", system, printed=True).each(rows) for system in raced}
-    points = []
-    for graph in BY_NAME.among({r.params["dataset"] for r in mine}):
-        for system in raced:
-            point: dict[str, Any] = {"row": graph.title, "system": system, "baseline": "pygt"}
-            if ratio := found[system].get((graph.name, graph.feature_dim)):
-                points.append({**point, **speedup(ratio), "deviation": ratio.deviation})
-                continue
-            bad = first_failed(mine, dataset=graph.name, system=(system, "pygt"))
-            reason = failed(bad) if bad else "skipped: not run"
-            who = bad.params["system"] if bad else system
-            points.append({**point, "failed": reason, "failed_system": who})
-    return points
+def at_printed_length(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries at the feature length that the paper has for a graph."""
+    return [one for one in entries if one["dim"] == BY_NAME[one["dataset"]].feature_dim]
 
 
-def dim_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of Figure 11b: PiPAD over PyGT on the small graphs, by feature length."""
-    return [
-        {
-            "series": BY_NAME[dataset].title + (" (twin)" if ratio.twin else ""),
-            "x": dim,
-            **interval(ratio),
-        }
-        for (dataset, dim), ratio in sorted(RACE("pygt", PUBLISHED, small=True).each(rows).items())
-        if BY_NAME[dataset].printed
-    ]
+def of_the_paper(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries on graphs of the paper."""
+    return [one for one in entries if BY_NAME[one["dataset"]].printed]
 
 
-def limit_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Traffic of PiPAD's layer over the copy bandwidth that this run measured."""
-    copies = Table.of(rows, paper="-", experiment="machine").where("bandwidth")
+def layer(slow: str, fast: str, *per: str, **where: Any) -> MeasuredQuantity:
+    """Time of one layer over that of another."""
+    return speedup(observed("operation_time", per=per, **where), slow, fast)
+
+
+def printed_layer(slow: str, fast: str, *per: str) -> MeasuredQuantity:
+    """Time of one layer over that of another, at the paper's feature lengths."""
+    return layer(slow, fast, *per).keep(at_printed_length)
+
+
+def copy_bandwidth(context: EvaluationContext) -> float | None:
+    """Bytes a second that this run's machine copies, None where it was not measured."""
+    copies = Table.of(context.rows, paper="-", experiment="machine").where("bandwidth")
     limits = copies.where(place="device") or copies.where(place="host", using="all")
-    if not limits:
-        return []
-    rates = Table.of(rows, experiment="fig11", system=PUBLISHED).where("bandwidth")
-    found = rates.by("dataset", "dim")
-    return [
-        {
-            "row": graph.title,
-            "system": PUBLISHED,
-            "value": median(mine.values) / 1e9,
-            "limit": limits[-1].value / 1e9,
-            "limit_name": "copy bandwidth",
-            "unit": "GB/s",
-            "twin": uses_twin(mine.rows),
-            "row_ids": ids(mine.rows),
-        }
-        for graph in BY_NAME.among({dataset for dataset, _ in found})
-        if (mine := found.get((graph.name, graph.feature_dim)))
-    ]
+    return limits[-1].value if limits else None
 
 
-class Fig11(Grid):
-    paper = "pipad"
-    name = "fig11"
-    title = "Figure 11: one graph layer"
-    claims = (
-        "pipad-fig11a-gnn-speedup-pygt",
-        "pipad-fig11a-gnn-speedup-pygtg",
-        "pipad-fig11a-denser-better",
-        "pipad-fig11b-dim-sensitivity",
-        "pipad-fig11b-small-dim-better",
-    )
-    question = "How much faster is PiPAD's parallel graph layer, and for which feature lengths?"
-    reading = (
-        "The forward pass of one layer (aggregation and update) over eight snapshots, reuse off. "
-        "On a CPU the GE-SpMM kernel has no counterpart; the place of PyGT-G is taken by torch's "
-        "CSR product with coefficients computed beforehand. On a CUDA device that product is "
-        "cuSPARSE's, and a contender of its own beside the paper's three. Claims are judged by "
-        "PiPAD's layer as published, one pass over a merged partition by Algorithm 1, over our "
-        "engine's own aggregation, one snapshot at a time; the factor over the released layer, "
-        "which holds the re-implementation too, stands beside it. PiPAD + dgbench has a product "
-        "of ours in the kernel's place, and merges where a CPU's caches ask for it."
-    )
+def beside_limit(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries of a run that measured its copy bandwidth, else none."""
+    return entries if copy_bandwidth(context) is not None else []
+
+
+def limit(context: EvaluationContext, dims: Mapping[str, Any], one: Estimate) -> Mapping[str, Any]:
+    """The limit beside a mark of `limit_share`."""
+    return {"limit": (copy_bandwidth(context) or 0.0) / 1e9, "limit_name": "copy bandwidth",
+            "unit": "GB/s"}  # fmt: skip
+
+
+OVER_ENGINE = printed_layer(BARE, PUBLISHED)
+"""PiPAD's layer as published against one snapshot at a time on our engine."""
+SMALL_LAYERS = layer(BARE, PUBLISHED, "dataset", "dim", size="small")
+
+
+def over_engine(slow: str, named: str) -> rules.Rule:
+    """The average gain over our engine's layer, with the factor over a released one beside it."""
+    return combine.shown_beside(
+        rules.near_claim(OVER_ENGINE, above=1.0),
+        {f"over {named}": printed_layer(slow, PUBLISHED),
+         "of which re-implementation": printed_layer(slow, BARE)},
+    )  # fmt: skip
+
+
+class Fig11(FormExperiment):
+    forms, name = FORMS, "fig11"
     group = "{dataset}/{dim}"
     repeats = {"smoke": 1, "quick": 5, None: 7}
     timeout_s = 120
-    charts = (
-        chart(
-            "speedup",
-            "fig11a",
-            "One graph layer: speed-up over PyGT",
-            layer_points,
-            baseline_label="PyGT (PyG GCNConv)",
+    headline, unit = printed_layer("pygt", PUBLISHED, "dataset"), "x"
+    figure_forms = (
+        SpeedupBars(
+            "fig11a", "One graph layer: speed-up over PyGT",
+            {name: printed_layer("pygt", name, "dataset") for name in (*METHODS[1:], CUSPARSE)},
+            row="{dataset}", system="of", baseline="pygt", baseline_label="PyGT (PyG GCNConv)",
             xlabel="speed-up over PyGT",
         ),
-        chart(
-            "sweep",
-            "fig11b",
-            "One graph layer over feature length",
-            dim_points,
-            xlabel="feature length (floats)",
-            ylabel="speed-up over PyGT",
-            base=2,
-            hline=1.0,
-            hline_label="PyGT",
+        Sweep(
+            "fig11b", "One graph layer over feature length",
+            layer("pygt", PUBLISHED, "dataset", "dim", size="small").keep(of_the_paper),
+            series="{dataset}", x="dim", xlabel="feature length (floats)",
+            ylabel="speed-up over PyGT", base=2, hline=1.0, hline_label="PyGT",
         ),
-        chart(
-            "limit_share",
-            "fig11_limit",
-            "One graph layer: rate of memory traffic against copying",
-            limit_points,
+        FigureForm(
+            "limit_share", "fig11_limit", "One graph layer: rate of memory traffic against copying",
+            observed("bandwidth", per="dataset", system=PUBLISHED)
+            .keep(at_printed_length, beside_limit).pooled("median"),
+            {"row": "{dataset}", "system": PUBLISHED}, value="value", scale=1e-9, more=limit,
         ),
-    )
+    )  # fmt: skip
+    claims = {
+        "pipad-fig11a-gnn-speedup-pygt": over_engine("pygt", "PyG's layer"),
+        "pipad-fig11a-gnn-speedup-pygtg": over_engine("pygt-g", "torch's CSR product"),
+        "pipad-fig11a-denser-better": rules.clearly_larger(
+            printed_layer(BARE, PUBLISHED, "density"), {"density": "denser"}
+        ),
+        "pipad-fig11b-dim-sensitivity": combine.shown_beside(
+            rules.near_claim(
+                SMALL_LAYERS.joined_over(min, "dataset", "dim"), above=1.0, entry="low",
+                needs_interval=True,
+            ),
+            {"over PyG's layer": layer("pygt", PUBLISHED, size="small")},
+        ),
+        "pipad-fig11b-small-dim-better": rules.rising(SMALL_LAYERS, "dim", falling=True),
+    }  # fmt: skip
 
     def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
         names = by_preset(GRAPHS, preset)
@@ -238,13 +208,3 @@ class Fig11(Grid):
         measured.observe("vertices", data.num_nodes)
         measured.observe("snapshots", S_PER)
         return measured
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = [p for p in layer_points(rows) if p["system"] == PUBLISHED and not p.get("failed")]
-        if not found:
-            return ""
-        low, high = (pick(found, key=lambda p: p["value"]) for pick in (min, max))
-        return (
-            f"PiPAD's graph layer is {low['value']:.2g}x ({low['row']}) to {high['value']:.3g}x "
-            f"({high['row']}) as fast as PyGT's on {len(found)} graphs."
-        )

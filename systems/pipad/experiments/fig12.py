@@ -19,11 +19,14 @@ from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, slice_csr
 from dgbench.kernels_cuda.variants import warp_clocks
 from dgbench.kernels_cuda.variants.balance import balance
 from dgbench.kernels_cuda.variants.work_items import time_items
-from dgbench.lab.charts import chart, failed, first_failed, joined, speedup
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
-from dgbench.lab.grid import Grid, by_preset
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.compare import TURN_INTERVAL, observe_speedup
+from dgbench.lab.figure_forms import SpeedupBars, Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import MeasuredQuantity, observed, paired
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext, Workload
 from dgbench.systems.base.data import describe
@@ -35,9 +38,8 @@ from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
     BY_NAME,
-    MODEL_TITLES,
+    FORMS,
     MODELS,
-    panel,
     workload,
 )
 from dgbench.systems.pipad.partitions import Partitions, on_device
@@ -60,126 +62,83 @@ TRAINED = {
 }
 
 
-def balances(rows: Sequence[Any]) -> list[Any]:
-    """Rows with balanced and actual times."""
-    return rows_of(rows, experiment="fig12", part="balance")
+def imbalance(*per: str, **where: Any) -> MeasuredQuantity:
+    """Time of the busiest worker over the balanced time."""
+    spent = observed(("worker_time", "worker_cycles"), per=per, part="balance", **where)
+    return spent.where(of="busiest") / spent.where(of="balanced")
 
 
-def gap(row: Any, cap: int | None) -> float:
-    """Busiest over balanced time of workers: slices of at most `cap` entries, CSR with None."""
-    metrics = ("worker_time", "worker_cycles")
-    found = Table.of([row]).where(metrics, cap=cap).numbers("of")
-    return found["busiest"] / found["balanced"]
+def shrink(*per: str) -> MeasuredQuantity:
+    """Imbalance with CSR over that with slices."""
+    return paired(imbalance(*per, format="csr"), imbalance(*per, format="sliced", cap=CAP))
 
 
-def gains(rows: Sequence[Any]) -> dict[tuple[str, str], Ratio]:
-    """Step time with CSR over step time with slices, by (dataset, model)."""
-    found = Table.of(rows, experiment="fig12").where("speedup", setting="sliced")
-    return {key: ratio_of(one) for key, one in found.by("dataset", "model").items()}
+GAIN = observed("speedup", per=("model", "dataset"), part="train", setting="sliced")
+"""Step time with CSR over step time with slices."""
+WORDS = observed("words", per="dataset", part="balance")
+BALANCE = combine.or_direction(
+    combine.both(
+        rules.all_above(shrink("dataset"), 1.0, unit="x"),
+        rules.clearly_larger(shrink("size"), {"size": "large"}),
+    ),
+    rules.all_above(shrink("dataset"), 1.0),
+)
+"""Nearer to balance with slices on every graph, least on small ones."""
+COUNTED_BALANCE = combine.as_proxy(
+    rules.at_most(
+        observed("imbalance", experiment="memory", per="dataset", of="slices")
+        / observed("imbalance", experiment="memory", per="dataset", of="rows"), 1.0,
+    ), "largest over mean work in place of times",
+)  # fmt: skip
 
 
-def balance_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Actual over balanced time, by graph and format."""
-    return [
-        {
-            "panel": "warps of the device"
-            if row.device == "cuda"
-            else f"items handed out to {WORKERS} workers (CPU proxy)",
-            "series": title,
-            "x": panel(row),
-            "y": gap(row, cap),
-            "row_ids": [row.id],
-        }
-        for cap, title in ((None, "CSR"), (CAP, "sliced CSR"))
-        for row in balances(rows)
-    ]
-
-
-def cap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Words over CSR's, and actual over balanced time, by the length of slices."""
-    points = []
-    for heading in ("words over CSR's (counted)", "actual over balanced time"):
-        counted = heading.startswith("words")
-        for row in balances(rows):
-            words = Table.of([row]).where("words").numbers("cap")
-            for cap in CAPS:
-                y = words[cap] / words[None] if counted else gap(row, cap)
-                point = {"panel": heading, "series": panel(row), "x": cap, "y": y}
-                points.append({**point, "counted": counted, "row_ids": [row.id]})
-    return joined(points, "y")
-
-
-def training_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Gain of slices in training, by graph and model."""
-    mine = [r for r in rows if r.experiment == "fig12" and r.params.get("part") == "train"]
-    keys = dict.fromkeys((r.params["dataset"], r.params["model"]) for r in mine)
-    found = gains(rows)
-    points = []
-    for dataset, model in sorted(keys, key=lambda key: MODELS.index(key[1])):
-        point: dict[str, Any] = {
-            "panel": MODEL_TITLES[model],
-            "row": BY_NAME[dataset].title,
-            "system": "pipad",
-            "baseline": CSR,
-        }
-        if ratio := found.get((dataset, model)):
-            points.append({**point, **speedup(ratio)})
-            continue
-        bad = first_failed(mine, dataset=dataset, model=model)
-        reason = failed(bad) if bad else "skipped: not run"
-        points.append({**point, "failed": reason, "failed_system": "pipad"})
-    return points
-
-
-class Fig12(Grid):
-    paper = "pipad"
-    name = "fig12"
-    title = "Figure 12: sliced CSR against CSR"
-    question = "Does cutting rows into slices balance the work, and does training gain by it?"
-    claims = ("pipad-fig12-load-balance", "pipad-fig12-speedup-trend")
-    reading = (
-        "Balance is the time of the busiest worker over the time of evenly divided work. On CUDA "
-        "the workers are multiprocessors and their time is that of their warps by clock reads, "
-        "GE-SpMM's for CSR. On a CPU rows without entries are no work but take time, and every row "
-        f"or slice is timed on one core and handed out to {WORKERS} workers, the next item to who "
-        "is free, as a device does with its warps: a proxy. Training on a CPU "
-        "sends the topology into an arena in memory; its kernels divide work by entries in either "
-        "format, so a gain there comes from bytes alone."
-    )
+class Fig12(FormExperiment):
+    forms, name = FORMS, "fig12"
     timeout_s = 300
-    charts = (
-        chart(
-            "sweep",
-            "fig12",
-            "Time of the busiest worker over the balanced time",
-            balance_points,
-            xlabel="graph",
-            ylabel="actual over balanced time",
-            hline=1.0,
-            hline_label="balanced",
+    headline, unit = GAIN, "x"
+    figure_forms = (
+        Sweep(
+            "fig12", "Time of the busiest worker over the balanced time",
+            {
+                "CSR": imbalance("device", "dataset", "round", format="csr"),
+                "sliced CSR": imbalance("device", "dataset", "round", format="sliced", cap=CAP),
+            },
+            panel="{device}", series="of", x="{dataset}", xlabel="graph",
+            ylabel="actual over balanced time", hline=1.0, hline_label="balanced",
         ),
-        chart(
-            "speedup",
-            "fig12_training",
-            "PiPAD with sliced CSR over PiPAD with CSR",
-            training_points,
-            baseline_label=CSR,
-            xlabel="speed-up of a training step by sliced CSR",
+        SpeedupBars(
+            "fig12_training", "PiPAD with sliced CSR over PiPAD with CSR", GAIN,
+            panel="{model}", row="{dataset}", system="pipad", baseline=CSR,
+            baseline_label=CSR, xlabel="speed-up of a training step by sliced CSR",
             interval=f"{TURN_INTERVAL}; paired t where rounds are several",
             contenders={CSR: Contender("pipad")},
         ),
-        chart(
-            "sweep",
-            "slice_cap",
-            "Entries of a slice: words and balance",
-            cap_points,
-            xlabel="entries of a slice at most",
-            ylabel="words over CSR's; actual over balanced time",
-            base=2,
-            hline=1.0,
+        Sweep(
+            "slice_cap", "Entries of a slice: words and balance",
+            {
+                "words over CSR's (counted)": (
+                    WORDS.where(format="sliced", cap=CAPS) / WORDS.where(format="csr")
+                ).pooled("median"),
+                "actual over balanced time": imbalance(
+                    "dataset", format="sliced", cap=CAPS
+                ).pooled("median"),
+            },
+            panel="of", series="{dataset}", x="cap", xlabel="entries of a slice at most",
+            ylabel="words over CSR's; actual over balanced time", base=2, hline=1.0,
             hline_label="CSR's words; balanced",
         ),
-    )
+    )  # fmt: skip
+    claims = {
+        "pipad-fig12-load-balance": combine.first_found(
+            combine.by_model(
+                BALANCE, f"{WORKERS} workers that take timed items in turn", on_cpu_only=True
+            ),
+            COUNTED_BALANCE,
+        ),
+        "pipad-fig12-speedup-trend": rules.clearly_larger(
+            GAIN, {"dataset": "youtube", "model": "evolvegcn"}
+        ),
+    }
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         cells = [
@@ -202,28 +161,6 @@ class Fig12(Grid):
         if cell.params["part"] == "balance":
             return _balance(graph, context)
         return _train(workload(graph, str(cell.params["model"]), context.preset), context)
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        parts = []
-        found = balances(rows)
-        if found:
-            better = [r for r in found if gap(r, CAP) < gap(r, None)]
-            kind = "" if found[0].device == "cuda" else " (CPU proxy)"
-            parts.append(
-                f"With slices the busiest worker is nearer to the mean on {len(better)} of "
-                f"{len(found)} graphs{kind}"
-            )
-        trained = gains(rows)
-        if trained:
-            best = max(trained, key=lambda key: trained[key].value)
-            gain = trained[best].value
-            where = f"{BY_NAME[best[0]].title} with {MODEL_TITLES[best[1]]}"
-            parts.append(
-                f"training gains most from it on {where}: {gain:.2f}x"
-                if gain > 1
-                else f"training gains nothing from it, at best {gain:.2f}x on {where}"
-            )
-        return "; ".join(parts) + "." if parts else ""
 
 
 def _balance(graph: Any, context: RunContext) -> Measurement:

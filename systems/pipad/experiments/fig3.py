@@ -7,28 +7,26 @@ bytes are exact, the share of time is a proxy, and there is no device to be busy
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from statistics import fmean
-from typing import Any
 
-from dgbench.lab.charts import sweep, why_not
-from dgbench.lab.evidence import ids
-from dgbench.lab.grid import Grid
-from dgbench.lab.printed import ledger
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.experiment import Cell, Measurement, Preset, RunContext
+from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.probes import probe
+from dgbench.lab.quantities import observed, of_rows
 from dgbench.lab.result_checks import equal
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import instrumented
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext, Workload
+from dgbench.lab.study import FormExperiment
+from dgbench.systems.base import Workload
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.race import timed
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
     BY_NAME,
-    LEDGER,
-    MODEL_TITLES,
+    FORMS,
     MODELS,
-    panel,
+    NEEDS_CUDA,
     workload,
 )
 
@@ -38,30 +36,53 @@ GRAPHS = {None: [g.name for g in ALL]} | dict.fromkeys(
 """One large and one small graph in short presets, else all."""
 SM = probe("gpm_sm_active_percent")
 """NVML's share of time in which a multiprocessor had a warp; only newer devices offer it."""
+WORKLOAD = ("model", "dataset")
+COPIES = 100 * observed("time_share", per=WORKLOAD, phase="transfer").instrumented(also=True)
+"""Percent of a step that copies take: of instrumented processes on CUDA, of plain ones on a CPU."""
+ACTIVE = of_rows(
+    lambda row: math.nan if (value := SM.read(row)) is None else value, per=WORKLOAD, device="cuda"
+)
+"""Percent of time in which a multiprocessor was active, over whole processes, start included."""
+NO_METER = "not-supported: the device has no such meter"
+STEP_BYTES = observed("host_to_device", per=WORKLOAD, of="epoch") / observed("frames", per=WORKLOAD)
+
+transfer_share = combine.as_proxy(
+    rules.near_claim(COPIES.mean_over(*WORKLOAD)), "copies in memory in place of PCIe",
+    on_cpu_only=True,
+)  # fmt: skip
+active_share = combine.needs_gpu(rules.near_claim(ACTIVE.mean_over(*WORKLOAD)), NEEDS_CUDA)
 
 
-class Fig3(Grid):
-    paper = "pipad"
-    name = "fig3"
-    title = "Figure 3: transfer share and device utilisation of PyGT"
-    question = "How much of its time does PyGT spend copying, and how busy is the device?"
-    claims = (
-        "pipad-fig3-transfer-share",
-        "pipad-fig3-sm-util",
-        "pipad-s1-transfer-share-approx",
-        "pipad-s1-gpu-util-bound",
-    )
-    reading = (
-        "On CUDA: time of copies over the time of copies and compute, by stream events, and "
-        "NVML's share of active multiprocessors. On a CPU the bytes that a device would be sent "
-        "are copied into a separate arena and the share is the time that these copies block a "
-        "step. Memory stands for the link and cores for a device, so the share is a proxy, weak "
-        "evidence for the paper's number as against it; the bytes are exact."
-    )
+class Fig3(FormExperiment):
+    forms, name = FORMS, "fig3"
     axes = {"dataset": GRAPHS, "model": MODELS}
     fixed = {"system": "pygt"}
     repeats = {"full": 5, "paper": 5, None: 1}
     timeout_s = {"full": 600, "paper": 600, None: 60}
+    headline, unit = COPIES, "%"
+    figure_forms = (
+        Sweep(
+            "fig3", "Share of a PyGT step that copies take",
+            {
+                "copies over the link": COPIES.where(device="cuda"),
+                "copies into an arena (CPU proxy)": COPIES.where(device="cpu"),
+                "active multiprocessors": ACTIVE,
+            },
+            panel="of", series="{model}", x="{dataset}", without=NO_METER,
+            xlabel="graph", ylabel="share of a step, %", ylog=False,
+        ),
+        Sweep(
+            "fig3_bytes", "Bytes that a step of PyGT sends to the device", STEP_BYTES,
+            series="{model}", x="{dataset}", drawn_gaps=False, xlabel="graph",
+            ylabel="bytes of a step",
+        ),
+    )  # fmt: skip
+    claims = {
+        "pipad-fig3-transfer-share": transfer_share,
+        "pipad-fig3-sm-util": active_share,
+        "pipad-s1-transfer-share-approx": transfer_share,
+        "pipad-s1-gpu-util-bound": active_share,
+    }
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         on_gpu = device == "cuda"
@@ -89,30 +110,6 @@ class Fig3(Grid):
             found.observe("time_share", phases.get("transfer", 0.0) / spent, phase="transfer")
         return found
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("fig3", "Share of a PyGT step that copies take", share_points, xlabel="graph",
-                ylabel="share of a step, %", ylog=False),
-            sweep("fig3_bytes", "Bytes that a step of PyGT sends to the device", byte_points,
-                xlabel="graph", ylabel="bytes of a step"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = shares(rows)
-        if not found:
-            return ""
-        percent = [100 * value for value in found.values]
-        printed = ledger(LEDGER)["fig3-transfer-share"]
-        how = (
-            "copies over the link take"
-            if found[0].row.device == "cuda"
-            else "copies into an arena in memory, which stand in for a link (CPU proxy), take"
-        )
-        return (
-            f"In PyGT {how} {min(percent):.2g} to {max(percent):.2g} % of a step, "
-            f"{fmean(percent):.2g} % on average; the paper has {printed} % on a V100."
-        )
-
 
 def frame_bytes(task: Workload) -> list[int]:
     """Bytes that PyGT sends for each frame: edges as pairs of int64 ids, weights, features."""
@@ -125,58 +122,3 @@ def frame_bytes(task: Workload) -> list[int]:
     count = (len(data) - task.frame - 1) // task.stride + 1
     starts = [frame * task.stride for frame in range(count)]
     return [sum(snapshots[first : first + task.frame]) for first in starts]
-
-
-def shares(rows: Sequence[Any]) -> Table:
-    """Shares of copies: of instrumented processes on CUDA, of plain ones on a CPU."""
-    found = Table.of(rows, experiment="fig3") + instrumented(rows, experiment="fig3")
-    return found.where("time_share", phase="transfer")
-
-
-def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Share of copies, and of active multiprocessors, by graph and model."""
-    rows = [row for row in rows if row.experiment == "fig3"]
-    found = shares(rows).by("model", "dataset")
-    points, busy = [], []
-    for model, dataset in dict.fromkeys((r.params["model"], r.params["dataset"]) for r in rows):
-        where = {"dataset": dataset, "model": model}
-        here = [r for r in rows if {k: r.params[k] for k in where} == where]
-        on_gpu = here[0].device == "cuda"
-        point = {
-            "panel": "copies over the link" if on_gpu else "copies into an arena (CPU proxy)",
-            "series": MODEL_TITLES[model],
-            "x": panel(next((r for r in here if r.data), here[0])),
-        }
-        if mine := found.get((model, dataset)):
-            y = fmean(100 * value for value in mine.values)
-            points.append({**point, "y": y, "row_ids": ids(mine.rows)})
-        else:
-            points.append({**point, "failed": why_not(here)})
-        if not on_gpu:
-            continue
-        point["panel"] = "active multiprocessors"
-        active = [r for r in rows_of(here) if SM.read(r) is not None]
-        if active:
-            y = fmean(SM.read(r) for r in active)
-            busy.append({**point, "y": y, "row_ids": ids(active)})
-        else:
-            busy.append({**point, "failed": "not-supported: the device has no such meter"})
-    return points + busy
-
-
-def byte_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Bytes of a step, mean over the frames of an epoch, counted."""
-    table = Table.of(rows, experiment="fig3")
-    frames = table.where("frames").numbers("dataset", "model")
-    return [
-        {
-            "series": MODEL_TITLES[model],
-            "x": panel(found[0].row),
-            "y": found[0].value / frames[dataset, model],
-            "counted": True,
-            "row_ids": ids(found.rows),
-        }
-        for (dataset, model), found in table.where("host_to_device", of="epoch")
-        .by("dataset", "model")
-        .items()
-    ]

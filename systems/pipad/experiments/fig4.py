@@ -2,47 +2,150 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.charts import chart, why_not
-from dgbench.lab.evidence import ids, uses_twin
-from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
-from dgbench.lab.verbs import instrumented
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.experiment import Cell, Measurement, Preset, RunContext
+from dgbench.lab.figure_forms import StackedTime
+from dgbench.lab.quantities import computed, observed
+from dgbench.lab.study import FormExperiment
 from dgbench.systems.base.race import timed
 from dgbench.systems.pipad.experiments.fig3 import GRAPHS
 from dgbench.systems.pipad.experiments.settings import (
     BY_NAME,
-    MODEL_TITLES,
+    FORMS,
     MODELS,
+    MUCH,
     workload,
 )
 
 LAYERS = ("gnn", "rnn")
+CLOSE = 0.02
+"""Shares nearer to each other than this decide nothing: phases are read once."""
+NO_SPLIT = "skipped: no process with instruments and one without them told a step"
 
 
-class Fig4(Grid):
-    paper = "pipad"
-    name = "fig4"
-    title = "Figure 4: what PyGT computes"
-    question = "Which part of PyGT's compute time do graph layers take, and which recurrent ones?"
-    claims = (
-        "pipad-fig4-gnn-dominates-compute",
-        "pipad-s52-mpnn-rnn-heavy",
-        "pipad-s52-evolvegcn-other-small",
-    )
-    reading = (
-        "Forward and backward passes, from an instrumented run. Copies are left out. Rest: head "
-        "and loss, the optimiser, and on a CPU whatever of a step lies between the phases. On a "
-        "CPU the same layers run on other hardware, so shares are proxies."
-    )
+@dataclass(frozen=True, slots=True)
+class ComputeTimeSplit:
+    """Compute time of a step of one workload, seconds.
+
+    Attributes:
+        dims: dataset, model and size. parts: `gnn`, `rnn` and `rest`. rows: that it rests on.
+        step, total: of a step with instruments, and without, None if that process failed. All are
+            means of steps, as phases cannot but be: what disturbs a step is in its bar and is told.
+    """
+
+    dims: Mapping[str, Any]
+    parts: Mapping[str, float]
+    step: float
+    total: float | None
+    rows: tuple[Any, ...]
+
+
+def splits(context: EvaluationContext) -> Iterator[ComputeTimeSplit]:
+    """The split of every workload whose instrumented process told its phases."""
+    steps = observed("step_time", per=("dataset", "model"))
+    phases = observed("phase_time", per=("dataset", "model", "phase")).instrumented().pooled("last")
+    plain: dict[Any, list[Any]] = {}
+    for one in steps.samples(context):
+        plain.setdefault(one.coords, []).append(one)
+    spent: dict[Any, dict[str, float]] = {}
+    for coords, phase in phases.estimates(context).items():
+        spent.setdefault(coords[:2], {})[coords[2][1]] = phase.value
+    for told in {one.coords: one for one in steps.instrumented().samples(context)}.values():
+        row, seconds = told.row, spent.get(told.coords, {})
+        if not any(part in seconds for part in LAYERS):
+            continue
+        untold = plain.get(told.coords, [])
+        total = fmean(fmean(one.entry.samples) for one in untold) if untold else None
+        samples = told.entry.samples
+        count = row.warmup + len(samples) - 1  # the first one is not in the phases
+        each = {name: spent / count for name, spent in seconds.items()}
+        # Phases may hold steps that were dropped from the samples as warm-up: they are in the bar.
+        step = max(fmean(samples), sum(each.values()))
+        layers = {part: each.pop(part, 0.0) for part in LAYERS}
+        copies = each.pop("transfer", 0.0)
+        rest = sum(each.values())
+        if row.device == "cpu":  # on CUDA a step's wall time also holds the device's idle time
+            rest = max(rest, step - sum(layers.values()) - copies)
+        dims = dict(told.coords)
+        dims["size"] = "small" if BY_NAME[dims["dataset"]].small else "large"
+        rows = (row, *(one.row for one in untold))
+        yield ComputeTimeSplit(dims, {**layers, "rest": rest}, step, total, rows)
+
+
+def shares(context: EvaluationContext) -> Iterator[tuple[Mapping[str, Any], Estimate]]:
+    """Share of each part in the compute time of a workload."""
+    for one in splits(context):
+        whole = sum(one.parts.values()) or 1.0
+        for part, seconds in one.parts.items():
+            yield {**one.dims, "phase": part}, Estimate(seconds / whole, rows=one.rows)
+
+
+def bars(context: EvaluationContext) -> Iterator[tuple[Mapping[str, Any], Estimate]]:
+    """Seconds of each part of workloads whose both processes ran: a bar needs both."""
+    for one in splits(context):
+        for part, seconds in one.parts.items() if one.total is not None else ():
+            yield {**one.dims, "phase": part}, Estimate(seconds, rows=one.rows)
+
+
+def totals(
+    context: EvaluationContext, dims: Mapping[str, Any], _: Estimate
+) -> Mapping[str, float | None]:
+    """Seconds of a step without instruments, and how much slower one is with them."""
+    (mine,) = (one for one in splits(context) if one.dims.items() <= dims.items())
+    return {"total": mine.total, "slowdown": mine.step / mine.total - 1 if mine.total else None}
+
+
+DIMS = ("model", "size", "dataset", "phase")
+SHARE = computed(shares, per=DIMS)
+BY_MODEL = SHARE.mean_over("dataset", "size")
+RECURRENT = SHARE.where(model="mpnn_lstm", phase="rnn")
+LARGE, SMALL = (RECURRENT.where(size=size).mean_over("dataset") for size in ("large", "small"))
+OTHERS = (
+    SHARE.where(model="evolvegcn", phase=("rnn", "rest"))
+    .joined_over(sum, "phase")
+    .joined_over(max, "dataset", "size")
+)
+"""Largest share of everything but graph layers in EvolveGCN."""
+
+
+class Fig4(FormExperiment):
+    forms, name = FORMS, "fig4"
     axes = {"dataset": GRAPHS, "model": MODELS}
     fixed = {"system": "pygt"}
     timeout_s = {"full": 600, "paper": 600, None: 60}
+    headline = 100 * BY_MODEL
+    unit = "%"
+    figure_forms = (
+        StackedTime(
+            "fig4", "Compute time of a PyGT step", computed(bars, per=DIMS),
+            panel="{model}, {size} graphs", row="{dataset}", system="pygt", more=totals,
+            without=NO_SPLIT, xlabel="time of one step, ms (forward and backward)",
+            average="bars and totals: means of steps",
+        ),
+    )  # fmt: skip
+    claims = {
+        "pipad-fig4-gnn-dominates-compute": rules.largest_at(
+            BY_MODEL, "phase", "gnn", near=CLOSE, required={"model": MODELS}
+        ),
+        "pipad-s52-mpnn-rnn-heavy": combine.with_printed_value(
+            rules.all_above(LARGE.less(SMALL), 0.0, near=CLOSE),
+            rules.all_above(LARGE.over(SMALL), MUCH),
+        ),
+        "pipad-s52-evolvegcn-other-small": combine.interpretations(
+            "'small' is not told",
+            {
+                words: rules.all_below(OTHERS, most, near=CLOSE)
+                for words, most in (("below one half", 0.5), ("below a quarter", 0.25))
+            },
+        ),
+    }
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [self.cell(one, preset, phases=True) for one in self.points(preset, device)]
@@ -51,120 +154,3 @@ class Fig4(Grid):
         graph = BY_NAME[str(cell.params["dataset"])]
         task = workload(graph, str(cell.params["model"]), context.preset)
         return timed("pygt", task, context)
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart("time_split", "fig4", "Compute time of a PyGT step", split_points,
-                xlabel="time of one step, ms (forward and backward)",
-                average="bars and totals: means of steps"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = splits(rows)
-        if not found:
-            return ""
-        parts = []
-        for model in MODELS:
-            mine = [s for s in found.values() if s.model == model]
-            if mine:
-                shares = {k: 100 * fmean(s.share(k) for s in mine) for k in (*LAYERS, "rest")}
-                said = ", ".join(f"{k.upper() if k != 'rest' else k} {v:.0f} %"
-                                 for k, v in shares.items())  # fmt: skip
-                parts.append(f"{MODEL_TITLES[model]}: {said}")
-        device = "" if next(iter(found.values())).device == "cuda" else " (CPU proxy)"
-        return f"Shares of PyGT's compute time{device}: {'; '.join(parts)}."
-
-
-@dataclass(slots=True)
-class ComputeTimeSplit:
-    """Compute time of a step of one workload, seconds.
-
-    Attributes:
-        dataset, model, device: what ran where.
-        seconds: by part: `gnn`, `rnn`, `rest`.
-        total: seconds of a step without instruments, None if that process failed.
-        slowdown: instrumented over plain time of a step - 1, None likewise. All are means of
-            steps, as phases cannot but be: what disturbs a step is in its bar and is told.
-        twin: whether the data were synthetic.
-        rows: ids.
-    """
-
-    dataset: str
-    model: str
-    device: str
-    seconds: dict[str, float]
-    total: float | None
-    slowdown: float | None
-    twin: bool
-    rows: list[str] = field(default_factory=list)
-
-    def share(self, part: str) -> float:
-        """A part of the compute time, 0 to 1."""
-        return self.seconds[part] / (sum(self.seconds.values()) or 1.0)
-
-
-def splits(rows: Sequence[Any]) -> dict[tuple[str, str], ComputeTimeSplit]:
-    """The split of every workload whose instrumented process told its phases."""
-    plain = Table.of(rows, experiment="fig4").where("step_time").by("dataset", "model")
-    found = {}
-    for key, table in instrumented(rows, experiment="fig4").by("dataset", "model").items():
-        row, seconds = table[-1].row, table.where("phase_time").numbers("phase")
-        if not any(part in seconds for part in LAYERS):
-            continue
-        untold = plain.get(key, Table())
-        total = fmean(fmean(one.samples) for one in untold) if untold else None
-        samples = table.where("step_time")[-1].samples
-        steps = row.warmup + len(samples) - 1  # the first one is not in the phases
-        phases = {name: spent / steps for name, spent in seconds.items()}
-        # Phases may hold steps that were dropped from the samples as warm-up: they are in the bar.
-        step = max(fmean(samples), sum(phases.values()))
-        layers = {part: phases.pop(part, 0.0) for part in LAYERS}
-        copies = phases.pop("transfer", 0.0)
-        rest = sum(phases.values())
-        if row.device == "cpu":  # on CUDA a step's wall time also holds the device's idle time
-            rest = max(rest, step - sum(layers.values()) - copies)
-        found[key] = ComputeTimeSplit(
-            *key,
-            device=row.device,
-            seconds={**layers, "rest": rest},
-            total=total,
-            slowdown=step / total - 1 if total else None,
-            twin=uses_twin([row]),
-            rows=[row.id, *ids(untold.rows)],
-        )
-    return found
-
-
-def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Stacked bars, one per model and graph; a workload without phases says why."""
-    found = splits(rows)
-    mine = [r for r in rows if r.experiment == "fig4"]
-    points = []
-    keys = dict.fromkeys((r.params["dataset"], r.params["model"]) for r in mine)
-    for dataset, model in sorted(keys, key=lambda k: (MODELS.index(k[1]), BY_NAME[k[0]].small)):
-        graph = BY_NAME[dataset]
-        size = "small" if graph.small else "large"
-        point = {
-            "row": graph.title,
-            "system": "pygt",
-            "panel": f"{MODEL_TITLES[model]}, {size} graphs",
-        }
-        split = found.get((dataset, model))
-        if split is None or split.total is None:  # a bar needs both of its processes
-            lacking = "no phases were told" if split is None else "no run without instruments"
-            reason = why_not(mine, default=f"skipped: {lacking}", dataset=dataset, model=model)
-            points.append({**point, "failed": reason})
-            continue
-        points += [
-            {
-                **point,
-                "phase": part,
-                "seconds": seconds,
-                "total": split.total,
-                "slowdown": split.slowdown,
-                "twin": split.twin,
-                "row_ids": split.rows,
-            }
-            for part, seconds in split.seconds.items()
-        ]
-    return points

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -11,17 +12,18 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.lab.charts import chart, failed, interval, titled
-from dgbench.lab.compare import Ratio
-from dgbench.lab.contests import Race
-from dgbench.lab.grid import Grid, by_preset
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import MeasuredQuantity, observed, speedup
 from dgbench.lab.result_checks import at_most
-from dgbench.lab.table import rows_of
+from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.pipad.experiments.common import data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME
+from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS
 from dgbench.systems.pipad.groups import SNAPSHOTS, aggregation, made_group, race
 from dgbench.systems.pipad.kernels import (
     ArrivedKernel,
@@ -45,93 +47,71 @@ AT_DIM = 16
 AT_RATE = 0.9
 """Overlap rate where the dimension varies: neighbouring snapshots change by about a tenth."""
 
-RACE = Race(
-    "fig9",
-    by=("dataset", "overlap_rate", "dim"),
-    metric="operation_time",
-    none="the experiment 'fig9' did not run",
-    contender="snapshots_together",
-)
-Key = tuple[str, float, int, int]
-"""Dataset, overlap rate, dimension, S_per."""
+POINT = ("dataset", "overlap_rate", "dim")
 
 
-def ratios(rows: Sequence[Any]) -> dict[Key, Ratio]:
-    """Gain over one snapshot at a time; the pairs are the processes of a cell."""
-    ran = rows_of(rows, experiment="fig9")
-    each = {size: RACE(None, size).each(ran) for size in SIZES}
-    return {(*key, size): each[size][key] for key in each[SIZES[0]] for size in SIZES}
+def gain(over: int | None, size: int, *per: str, **where: Any) -> MeasuredQuantity:
+    """Time with partitions of one size over that with partitions of another."""
+    times = observed("operation_time", per=per, **where)
+    return speedup(times, over, size, "snapshots_together")
 
 
-def over(x_of: Callable[[Any], Any]) -> Callable[[Sequence[Any]], list[dict[str, Any]]]:
-    """Points where `x_of` gives an x of a cell's params; cells that failed stay visible."""
+def size_order(**where: Any) -> rules.Rule:
+    """8 > 4 > 2 at every point, by neighbouring sizes in the same processes.
 
-    def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-        found, mine, made = ratios(rows), RACE.timed(rows), []
-        for where in RACE.workloads(rows):
-            dataset, x = where["dataset"], x_of(where)
-            if x is None:
-                continue
-            here = [row for row in mine if row.params["dataset"] == dataset]
-            panel = titled(BY_NAME[dataset].title, here)
-            for size in SIZES:
-                point = {"panel": panel, "series": f"S_per {size}", "x": x}
-                if ratio := found.get((*where.values(), size)):
-                    made.append({**point, **interval(ratio), "deviation": ratio.deviation})
-                    continue
-                bad = next(r for r in here if where.items() <= r.params.items())
-                made.append({**point, "failed": failed(bad)})
-        return made
-
-    return points
+    The average over all points in that order says the direction.
+    """
+    pairs = list(pairwise(SIZES))
+    return combine.or_direction(
+        combine.both(*(rules.all_above(gain(*pair, *POINT).where(**where), 1.0) for pair in pairs)),
+        combine.both(*(rules.all_above(gain(*pair).where(**where), 1.0) for pair in pairs)),
+    )
 
 
-rate_points = over(lambda where: where["overlap_rate"] if where["dim"] == AT_DIM else None)
-"""Points of Figure 9a: by overlap rate, at AT_DIM floats."""
-dim_points = over(lambda where: where["dim"] if where["overlap_rate"] == AT_RATE else None)
-"""Points of Figure 9b: by feature length, at overlap rate AT_RATE."""
+def rises_with_rate(*per: str) -> rules.Rule:
+    """The gain of every size at the highest overlap rate above that at the lowest."""
+    return combine.both(*(
+        rules.rising(gain(None, size, "overlap_rate", *per, dim=AT_DIM), "overlap_rate")
+        for size in SIZES
+    ))  # fmt: skip
+
+
+GAINS = {f"S_per {size}": gain(None, size, *POINT) for size in SIZES}
+
+
+def gains(**where: Any) -> dict[str, MeasuredQuantity]:
+    """Gain of each size over one snapshot at a time."""
+    return {name: one.where(**where) for name, one in GAINS.items()}
+
+
 OPTIONS = {"ylabel": "speed-up over one snapshot", "hline": 1.0, "hline_label": "one"}
 
 
-class Fig9(Grid):
-    paper = "pipad"
-    name = "fig9"
-    title = "Figure 9: gain of a partition by overlap rate and dimension"
-    claims = (
-        "pipad-fig9a-sper-order-vs-or",
-        "pipad-fig9b-sper-order-vs-dim",
-        "pipad-s44-low-or-penalty",
-    )
-    question = "Do more snapshots in a partition speed the graph kernels up, and when?"
-    reading = (
-        "Each group has the size and degrees of a graph's last snapshot; its snapshots share the "
-        "wanted part of their entries and draw the rest anew, so all sizes see one overlap rate. "
-        "Forward and backward of the aggregation alone, against one snapshot at a time, in turns "
-        "inside one process, by the kernel of PiPAD as published: Algorithm 1 over slices."
-    )
+class Fig9(FormExperiment):
+    forms, name = FORMS, "fig9"
     fixed = {"system": PUBLISHED}
     repeats = {"smoke": 1, "quick": 5, None: 7}
     timeout_s = 120
-    charts = (
-        chart(
-            "sweep",
-            "fig9a",
-            "Gain of a partition over its overlap rate",
-            rate_points,
-            **OPTIONS,
-            xlabel="overlap rate",
+    headline, unit = GAINS[f"S_per {SIZES[-1]}"], "x"
+    figure_forms = (
+        Sweep(
+            "fig9a", "Gain of a partition over its overlap rate", gains(dim=AT_DIM),
+            panel="{dataset}", series="of", x="overlap_rate", **OPTIONS, xlabel="overlap rate",
             xlog=False,
         ),
-        chart(
-            "sweep",
-            "fig9b",
-            "Gain of a partition over feature length",
-            dim_points,
-            **OPTIONS,
-            xlabel="feature length (floats)",
+        Sweep(
+            "fig9b", "Gain of a partition over feature length", gains(overlap_rate=AT_RATE),
+            panel="{dataset}", series="of", x="dim", **OPTIONS, xlabel="feature length (floats)",
             base=2,
         ),
-    )
+    )  # fmt: skip
+    claims = {
+        "pipad-fig9a-sper-order-vs-or": size_order(dim=AT_DIM),
+        "pipad-fig9b-sper-order-vs-dim": size_order(overlap_rate=AT_RATE),
+        "pipad-s44-low-or-penalty": combine.or_direction(
+            rises_with_rate("dataset"), rises_with_rate(), settles=True
+        ),
+    }
 
     def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
         pairs = [(rate, AT_DIM) for rate in by_preset(RATES, preset)]
@@ -176,19 +156,6 @@ class Fig9(Grid):
         measured.observe("snapshots", SNAPSHOTS)
         measured.observe("turns", len(found[1]))
         return measured
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = ratios(rows)
-        if not found:
-            return ""
-        best = max(found, key=lambda key: found[key].value)
-        faster = sum(ratio.value > 1 for ratio in found.values())
-        name, rate, dim, size = best
-        return (
-            f"Partitions are faster than single snapshots at {faster} of {len(found)} points; the "
-            f"most, {found[best].value:.2g}x, is S_per {size} at overlap rate {rate:g} and length "
-            f"{dim} on {BY_NAME[name].title}."
-        )
 
 
 def published_kernel(device: str) -> PlacedKernel | ArrivedKernel:

@@ -6,21 +6,22 @@ loads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import fmean
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dgbench.datasets import SnapshotSequence
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.variants import memory_model as model
-from dgbench.lab.charts import chart
-from dgbench.lab.grid import Grid
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import equal
+from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table
-from dgbench.lab.verbs import observed
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, panel
+from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.recounts import edges_of, recount_loads
 
@@ -28,89 +29,118 @@ LOADS = ("requests", "transactions")
 KNEE_LENGTHS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 THREAD_DIMS = (2, 6)
 GROUPS = 3
-KNEES = observed("memory", part="knees")
-"""Loads of single rows."""
-ROW_LOADS = observed("memory", LOADS, part="knees", method=None)
-"""Loads of one neighbour row by feature length."""
-GRAPH_LOADS = observed("memory", LOADS, part=None)
+MODEL = "counting model of loads"
+SAVING = 100 * observed("saving")
+"""Percent of GE-SpMM's loads that PiPAD's kernel saves."""
+LANES = {
+    key: (100 * observed("utilisation", per="dim", part="knees", method=method)).mean_over("dim")
+    for key, method in (("pygt_g", "gespmm"), ("pipad", "pipad"))
+}
+"""Percent of active lanes of the dense loads, by the claim's names of the kernels."""
 
 
-def knee_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Requests and transactions of one row, by feature length."""
-    return [
-        {
-            "series": name,
-            "x": one["dim"],
-            "y": one.value,
-            "counted": True,
-            "row_ids": [one.row.id],
-        }
-        for name in LOADS
-        for one in ROW_LOADS(rows).where(name)
-    ]
+def knee(found: Table, metric: str) -> int:
+    """The longest row that one transaction (request) covers, floats."""
+    loads = found.where(metric, method=None).numbers("dim")
+    return max(dim for dim, count in loads.items() if count == 1)
 
 
-def saving_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """PiPAD's loads over GE-SpMM's, by graph."""
-    points = []
-    for name in LOADS:
-        for row in GRAPH_LOADS(rows).rows:
-            loads = Table.of([row]).where(name).numbers("method")
-            y = loads["pipad"] / max(1, loads["gespmm"])
-            point = {"series": name, "x": panel(row), "y": y, "counted": True}
-            points.append({**point, "row_ids": [row.id]})
-    return points
+def request_lengths(found: Table) -> list[int]:
+    """Floats of a request by vector width."""
+    return found.where("length", of="request").values
 
 
-class MemoryTraffic(Grid):
-    paper = "pipad"
-    name = "memory"
-    title = "Figures 5 and 11a: memory requests and transactions"
-    claims = (
-        "pipad-s32-access-granularity",
-        "pipad-fig5-request-transaction-knees",
-        "pipad-s42-coalesce-num",
-        "pipad-s42-vector-widths",
-        "pipad-fig11a-requests",
-        "pipad-fig11a-transactions",
-        "pipad-fig11a-youtube-memory",
-        "pipad-s53-example-dim2",
-        "pipad-s53-example-dim16",
-        "pipad-s53-thread-util",
-    )
+def access_sizes(found: Table) -> dict[str, int]:
+    """Bytes of a transaction and of a warp's request, and threads of a warp."""
+    return {
+        "min_transaction_bytes": 4 * knee(found, "transactions"),
+        "warp_request_bytes": 4 * knee(found, "requests"),
+        "threads_per_warp": request_lengths(found)[0],
+    }
+
+
+def short_example(found: Table) -> dict[str, int]:
+    """Loads of two snapshots of two floats."""
+    loads = found.where("transactions", dim=2).numbers("method")
+    return {
+        "bytes": found.where("memory", dim=2).one().value,
+        "transactions": loads["pipad"],
+        "gespmm_transactions": loads["gespmm"],
+    }
+
+
+def long_example(found: Table, method: str) -> dict[str, int]:
+    """Loads of four snapshots of 16 floats: bytes, requests and transactions."""
+    mine = found.where(LOADS, dim=16, method=method)
+    loads = {one.of.metric: one.value for one in mine}
+    return {"bytes": 4 * 16 * mine[0]["snapshots_together"], **loads}
+
+
+def knees_equal(value: Callable[[Table], Any]) -> rules.Rule:
+    """A value of the loads of single rows equals the claim's."""
+    return rules.equals_claim(value, part="knees")
+
+
+class MemoryTraffic(FormExperiment):
+    forms, name = FORMS, "memory"
     device = "cpu"
     sources = {"saving": "counted", "utilisation": "counted"}  # by the model of loads and lanes
-    question = "How many memory requests and transactions does PiPAD save against GE-SpMM?"
-    reading = (
-        "Loads are counted from the topology, not read from a profiler: a request is one load of "
-        "a warp, a transaction one 32-byte sector; caches are not modelled. PiPAD runs with its "
-        "largest allowed partition (8 snapshots on small graphs, 2 on large ones, section 5.2) and "
-        "without values, as the factored normalisation allows."
-    )
     axes = {"dataset": COUNTED}
     timeout_s = 300
-    charts = (
-        chart(
-            "sweep",
-            "fig5",
-            "Requests and transactions of one neighbour row",
-            knee_points,
-            xlabel="feature length (floats)",
-            ylabel="loads",
-            base=2,
+    headline, unit = SAVING.per("of"), "%"
+    figure_forms = (
+        Sweep(
+            "fig5", "Requests and transactions of one neighbour row",
+            {name: observed(name, per="dim", part="knees") for name in LOADS},
+            series="of", x="dim", xlabel="feature length (floats)", ylabel="loads", base=2,
         ),
-        chart(
-            "sweep",
-            "fig11a_memory",
-            "Loads of PiPAD's kernel as a share of GE-SpMM's",
-            saving_points,
-            xlabel="graph",
-            ylabel="share of GE-SpMM's loads",
-            ylog=False,
-            hline=1.0,
-            hline_label="GE-SpMM",
+        Sweep(
+            "fig11a_memory", "Loads of PiPAD's kernel as a share of GE-SpMM's",
+            {
+                name: observed(name, per="dataset", part=None, method="pipad")
+                / observed(name, per="dataset", part=None, method="gespmm")
+                for name in LOADS
+            },
+            series="of", x="{dataset}", xlabel="graph", ylabel="share of GE-SpMM's loads",
+            ylog=False, hline=1.0, hline_label="GE-SpMM",
         ),
-    )
+    )  # fmt: skip
+    claims = {
+        "pipad-s32-access-granularity": knees_equal(access_sizes),
+        "pipad-fig5-request-transaction-knees": knees_equal(
+            lambda found: {f"{name}_knee": knee(found, name) for name in LOADS}
+        ),
+        "pipad-s42-coalesce-num": knees_equal(
+            lambda found: found.where("slices", dim=None).one().value
+        ),
+        "pipad-s42-vector-widths": knees_equal(request_lengths),
+        **{
+            f"pipad-fig11a-{name}": combine.by_model(
+                rules.near_claim(SAVING.where(of=name), above=0.0), MODEL
+            )
+            for name in LOADS
+        },
+        "pipad-fig11a-youtube-memory": combine.interpretations(
+            "'memory accesses' may be either",
+            {
+                name: combine.by_model(
+                    rules.largest_at(SAVING.where(of=name).per("dataset"), "dataset", "youtube"),
+                    MODEL,
+                )
+                for name in LOADS
+            },
+        ),
+        "pipad-s53-example-dim2": knees_equal(short_example),
+        "pipad-s53-example-dim16": knees_equal(
+            lambda found: {name: long_example(found, name) for name in ("gespmm", "pipad")}
+        ),
+        "pipad-s53-thread-util": combine.by_model(
+            rules.entries_near_claim(
+                LANES, rules.all_above(LANES["pipad"].less(LANES["pygt_g"]), 0.0)
+            ),
+            "lane occupancy model",
+        ),
+    }
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         knees = self.cell({"part": "knees"}, preset, group="knees", timeout_s=60.0)
@@ -162,17 +192,6 @@ class MemoryTraffic(Grid):
         measured.observe("imbalance", model.imbalance(model.row_work(last)), of="rows")
         measured.observe("imbalance", model.imbalance(slices), of="slices")
         return measured
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        saved = observed("memory", "saving")(rows).by("of")
-        if not saved:
-            return ""
-        requests, transactions = (100 * fmean(saved[name].values) for name in LOADS)
-        return (
-            f"Counted on {len(saved['requests'])} graphs, PiPAD's kernel issues {requests:.0f} % "
-            f"fewer memory requests and {transactions:.0f} % fewer transactions than GE-SpMM on "
-            "average."
-        )
 
 
 def _rows(data: SnapshotSequence, groups: Sequence[range]) -> list[int]:

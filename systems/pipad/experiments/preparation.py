@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
@@ -12,15 +12,26 @@ import torch
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
 from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.lab.grid import Grid
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.quantities import observed, of_rows
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
-from dgbench.lab.verbs import observed
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry, Table
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE, checked_after, relative
 from dgbench.systems.base.training import FrameTask
 from dgbench.systems.pipad.analyzer import Analyzer
 from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, FrameGraph, workload
+from dgbench.systems.pipad.experiments.settings import (
+    BY_NAME,
+    EPOCHS,
+    FORMS,
+    FRAME,
+    FrameGraph,
+    workload,
+)
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.recounts import plain_aggregation, recount_partition
 
@@ -28,33 +39,67 @@ S_OPTIONS = (2, 4, 8)
 REORDERED = 3
 FULL_SIZE = "flickr"
 """The graph whose printed size the reordering pass at full size takes: the largest one."""
-PREPARED = observed("preparation", part=None)
-"""Whole preparations, without the reordering pass at full size."""
+MIN_SECONDS, MAX_SECONDS = 1.0, 60.0
+"""Bounds of what counts as seconds; from a minute on one would say minutes."""
 
 
-class Preparation(Grid):
-    paper = "pipad"
-    name = "preparation"
-    title = "Sections 2.2, 3.3, 4.3, 4.4: preparation, reuse and memory"
-    claims = (
-        "pipad-s2-reordering-cost",
-        "pipad-s33-first-agg-param-free",
-        "pipad-s33-stride",
-        "pipad-s44-memory-bound",
-    )
+def largest_at_full_size(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries on the largest graph of those at full size; none where that is a small one."""
+    whole = [one for one in entries if one.row.data.get("scale", 1.0) >= 1]
+    edges = [BY_NAME[one["dataset"]].printed.get("E_smoothed", 0) for one in whole]
+    most = [one for one, count in zip(whole, edges, strict=True) if count == max(edges)]
+    return [] if not most or BY_NAME[most[0]["dataset"]].small else most
+
+
+REUSE_GAP = observed("relative_error", per="dataset", part=None, of="reuse").pooled("max")
+"""Gap of kept and fresh aggregation."""
+REORDERING = observed("operation_time", phase="reordering").keep(largest_at_full_size)
+
+
+def takes_seconds(context: EvaluationContext) -> rules.RuleOutcome:
+    """Rule: a reordering pass takes seconds and no minutes; open where processes differ."""
+    samples = REORDERING.samples(context)
+    if not samples:
+        return rules.RuleOutcome(lacking="needs a large graph at full size")
+    fit = [MIN_SECONDS <= one.value < MAX_SECONDS for one in samples]
+    rows = tuple(one.row for one in samples)
+    middle = {(): Estimate(median(one.value for one in samples), rows=rows)}
+    side = 1 if all(fit) else 0 if any(fit) else -1
+    return replace(rules.outcome(context, middle, "s"), sides=(("1 to 60 s", side),))
+
+
+def strides(found: Table) -> Any:
+    """The stride of all frames, or all that there are."""
+    each = sorted(set(found.values))
+    return each[0] if len(each) == 1 else each
+
+
+def memory_share(row: Any) -> float:
+    """Bytes of S snapshots at once over S times the bytes of one, the largest of all S."""
+    counts = Table.of([row]).where("memory", of="aggregation").numbers("snapshots_together")
+    return max((n / (s * counts[1]) for s, n in counts.items() if s > 1), default=math.nan)
+
+
+class Preparation(FormExperiment):
+    forms, name = FORMS, "preparation"
     device = "cpu"
     sources = {"relative_error": "counted"}  # of sums of the same numbers
-    question = (
-        "What does preparation cost, is reuse exact, and how much memory does a partition take?"
-    )
-    reading = (
-        "Reordering is timed with SciPy's reverse Cuthill-McKee on one core; where the graphs are "
-        "scaled down, also on a random graph with the vertices and edges of a smoothed snapshot of "
-        "Flickr, the largest in Table 1. Partition memory is "
-        "counted from the tensors of one aggregation: topology, coalescent input and output."
-    )
     axes = {"dataset": COUNTED}
     timeout_s = 300
+    headline = observed("operation_time", per="dataset", part=None, phase="extraction")
+    unit = "s"
+    claims = {
+        "pipad-s2-reordering-cost": takes_seconds,
+        "pipad-s33-first-agg-param-free": rules.at_most(
+            observed("relative_error", per="dataset", part=None, of="reuse").pooled("max"),
+            TOLERANCE,
+        ),
+        "pipad-s33-stride": rules.equals_claim(strides, "snapshots", of="stride", part=None),
+        "pipad-s44-memory-bound": combine.by_model(
+            rules.at_most(of_rows(memory_share, per="dataset", part=None).pooled("max"), 1.0),
+            "formula of an aggregation's tensors",
+        ),
+    }
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         found = super().cells(preset, device)
@@ -104,19 +149,6 @@ class Preparation(Grid):
         csrs = [data.topology[t] for t in range(len(data) - size, len(data))]
         measured.checks += recount_partition(csrs, PartTopology.build(csrs))
         return measured
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = PREPARED(rows)
-        if not found:
-            return ""
-        worst = max(found.where("operation_time", phase="extraction"), key=lambda one: one.value)
-        most = max(found.where("time_share").values)
-        return (
-            f"Extracting all partitions of 2, 4 and 8 snapshots took at most "
-            f"{worst.value:.2g} s ({BY_NAME[worst['dataset']].title}), "
-            f"at most {100 * most:.2g} % of a run of {EPOCHS} epochs; "
-            f"kept aggregation equals fresh aggregation to float rounding."
-        )
 
 
 def _reorder_seconds(data: Any) -> float:

@@ -18,96 +18,51 @@ from dgbench.kernels_cuda.aggregate import aggregate_parts
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import Granularity, PartTopology
 from dgbench.kernels_cuda.slices import slice_csr
-from dgbench.lab.charts import chart, failed
-from dgbench.lab.grid import Grid
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import MeasuredQuantity, observed
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, panel
+from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS
 from dgbench.systems.pipad.partitions import on_device, split
 from dgbench.systems.pipad.recounts import edges_of, plain_aggregation
 
-READINGS: Final[dict[Granularity, str]] = {"edge": "edges (a)", "slice": "whole slices (b)"}
+READINGS: Final[tuple[Granularity, ...]] = ("edge", "slice")
 S_OPTIONS = (2, 4, 8)
 MAX_GROUPS = 6
 TURNS = 7
 
 
-def shares(row: Any, size: int) -> dict[str, float]:
+def share(size: int) -> MeasuredQuantity:
     """Words of partitions of a size over those of whole snapshots, by reading."""
-    found = Table.of([row]).where("words", snapshots_together=size)
-    words = found.where(format="partition").numbers("method")
-    whole = max(1, found.where(format="whole").one().value)
-    return {kind: words[kind] / whole for kind in READINGS}
+    words = observed("words", per="dataset", snapshots_together=size)
+    return words.where(format="partition", method=READINGS) / words.where(format="whole")
 
 
-def overlap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Words by either reading, and how long (b) takes against (a)."""
-    mine = rows_of(rows, experiment="readings")
-    found = [
-        {
-            "panel": f"words of partitions of {size} (counted)",
-            "series": title,
-            "x": panel(row),
-            "y": shares(row, size)[kind],
-            "counted": True,
-            "row_ids": [row.id],
-        }
-        for size in S_OPTIONS
-        for kind, title in READINGS.items()
-        for row in mine
-    ]
-    for phase in ("extraction", "aggregation"):
-        for row in mine:
-            seconds = Table.of([row]).where("operation_time", phase=phase).numbers("method")
-            found.append(
-                {
-                    "panel": "time of (b) over (a), partitions of 4",
-                    "series": phase,
-                    "x": panel(row),
-                    "y": seconds["slice"] / seconds["edge"],
-                    "row_ids": [row.id],
-                }
-            )
-    bad = [r for r in rows if r.experiment == "readings" and r.status != "ok"]
-    return found + [
-        {
-            "panel": f"words of partitions of {S_OPTIONS[0]} (counted)",
-            "series": READINGS["edge"],
-            "x": BY_NAME[row.params["dataset"]].title,
-            "failed": failed(row),
-        }
-        for row in bad
-    ]
+SPENT = observed("operation_time", per=("dataset", "phase"))
+COST = SPENT.where(method="slice") / SPENT.where(method="edge")
+"""Time of (b) over (a)."""
 
 
-class Readings(Grid):
-    paper = "pipad"
-    name = "readings"
-    title = "Section 4.1: two readings of slice-grained extraction"
-    question = "How much of the overlap is left when only whole slices count as shared?"
-    reading = (
-        "The paper calls extraction slice-grained without saying what is compared. We compare "
-        "edges (a) and keep whole slices (b) for comparison. Words are counted without values; "
-        "extraction is timed on the CPU, aggregation forward over one partition of four."
-    )
+class Readings(FormExperiment):
+    forms, name = FORMS, "readings"
     axes = {"dataset": FEW}
     timeout_s = 300
-    charts = (
-        chart(
-            "sweep",
-            "readings",
-            "Overlap by edges and by whole slices",
-            overlap_points,
-            xlabel="graph",
-            ylabel="share of words; time of (b) over (a)",
-            ylog=False,
-            hline=1.0,
+    headline = share(4)
+    figure_forms = (
+        Sweep(
+            "readings", "Overlap by edges and by whole slices",
+            {
+                **{f"words of partitions of {size} (counted)": share(size) for size in S_OPTIONS},
+                "time of (b) over (a), partitions of 4": COST,
+            },
+            panel="of", series="{method}{phase}", x="{dataset}", xlabel="graph",
+            ylabel="share of words; time of (b) over (a)", ylog=False, hline=1.0,
             hline_label="whole snapshots; equally long",
         ),
-    )
+    )  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -136,18 +91,6 @@ class Readings(Grid):
                     for kind, seconds in _seconds(calls).items():
                         measured.observe("operation_time", seconds, phase=phase, method=kind)
         return measured
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = [shares(row, 4) for row in rows_of(rows, experiment="readings")]
-        if not found:
-            return ""
-        edge, slices = ([100 * one[kind] for one in found] for kind in READINGS)
-        more = sum(one["slice"] > one["edge"] for one in found)
-        return (
-            f"Partitions of four take {min(edge):.2g} to {max(edge):.3g} % of whole snapshots' "
-            f"words by edges and {min(slices):.2g} to {max(slices):.3g} % by whole slices, which "
-            f"takes more words on {more} of {len(found)} graphs."
-        )
 
 
 def _extractions(csrs: Sequence[Any]) -> dict[str, Callable[[], Any]]:

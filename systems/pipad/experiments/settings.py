@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dgbench.lab.estimates import PaperForms
 from dgbench.lab.paper import PapersGraphs
 from dgbench.lab.printed import expanded
 from dgbench.systems.base import Preset, Workload
 from dgbench.systems.base.own_graphs import GraphsByName, vertices_of
+from dgbench.systems.pipad.ladders import PUBLISHED
 
 MAX_SMALL: Final = 100_000
 """Vertices up to which a dataset of the user's counts as small."""
@@ -84,13 +86,34 @@ BY_NAME: Final = GraphsByName(
     lambda card: FrameGraph(card.name, card.title, (vertices_of(card) or 0) <= MAX_SMALL, 5,
                        (1.0, 1.0, 1.0, 1.0)),
 )  # fmt: skip
-panel: Final = BY_NAME.panel
 MODELS: Final = ("evolvegcn", "mpnn_lstm", "tgcn_model")
 MODEL_TITLES: Final = {
     "evolvegcn": "EvolveGCN",
     "mpnn_lstm": "MPNN-LSTM",
     "tgcn_model": "T-GCN model (Zhao et al.)",
 }
+DENSER: Final = ("flickr", "hepth", "epinions")
+"""Graphs that the paper calls denser."""
+FORMS: Final = PaperForms(
+    "pipad",
+    texts=LEDGER.with_name("texts.yaml"),
+    labels={"dataset": BY_NAME.title, "model": MODEL_TITLES},
+    facts={
+        "size": ("dataset", lambda name: "small" if BY_NAME[name].small else "large"),
+        "density": ("dataset", lambda name: "denser" if name in DENSER else "others"),
+    },
+    order={"dataset": [graph.name for graph in ALL], "model": MODELS},
+    uncounted=frozenset(graph.name for graph in EXTRAS),
+    judged=PUBLISHED,
+)
+METHODS: Final = ("pygt", "pygt-a", "pygt-r", "pygt-g", "pipad")
+SMOKE_GRAPHS: Final = ("hepth", "pems08", "covid19-england")
+MUCH: Final = 2.0
+"""Factor from which a share counts as far larger than another."""
+NEEDS_CUDA: Final = (
+    "needs one CUDA device (nox -s reproduce -- pipad --device cuda), whose evidence is weak "
+    "where the paper's datasets are twins"
+)
 FRAME: Final = 16
 EPOCHS: Final = 200
 

@@ -5,16 +5,18 @@ Everything here is counted, so it is exact and the same on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.lab.charts import chart
-from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import MeasuredQuantity, observed, of_rows
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, panel
+from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS
 from dgbench.systems.pipad.format_words import count_formats, mean_change, partition_words
 from dgbench.systems.pipad.recounts import (
     drawn,
@@ -26,97 +28,65 @@ from dgbench.systems.pipad.recounts import (
 S_OPTIONS = (2, 4, 8)
 
 
-def words(row: Any) -> dict[tuple[str, int | None], int]:
-    """Words of a graph by format and snapshots of a partition."""
-    return Table.of([row]).where("words").numbers("format", "snapshots_together")
+def words(of: Any, **more: Any) -> MeasuredQuantity:
+    """Words of a format by graph."""
+    return observed("words", per="dataset", format=of, **more)
 
 
 def is_between(row: Any) -> bool:
-    """CSR <= sliced CSR <= COO on one graph."""
-    found = words(row)
-    return found["csr", None] <= found["sliced", None] <= found["coo", None]
+    """Return True if CSR <= sliced CSR <= COO on one graph."""
+    found = Table.of([row]).where("words").numbers("format", "snapshots_together")
+    return bool(found["csr", None] <= found["sliced", None] <= found["coo", None])
 
 
-def partition_shares(row: Any) -> dict[int, float]:
-    """Words of partitions over those of the same snapshots whole, by size."""
-    found = words(row)
-    return {
-        size: found["partition", size] / whole
-        for size in S_OPTIONS
-        if (whole := found["whole", size])
-    }
+SHARE = words("partition", snapshots_together=S_OPTIONS) / words(
+    "whole", snapshots_together=S_OPTIONS
+)
+"""Words of partitions over those of the same snapshots whole."""
+PER_ENTRY = words(("csr", "sliced", "coo")) / observed("edges", per="dataset")
+CHANGE = 100 * observed("topology_change")
 
 
-def format_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Words per entry of the three formats, by graph."""
-    return [
-        {
-            "series": title,
-            "x": panel(row),
-            "y": words(row)[key, None] / max(1, Table.of([row]).where("edges").one().value),
-            "counted": True,
-            "row_ids": [row.id],
-        }
-        for key, title in (("csr", "CSR"), ("sliced", "sliced CSR"), ("coo", "COO"))
-        for row in rows_of(rows, experiment="space")
-    ]
-
-
-def transfer_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Words of a partition over those of its snapshots whole, by partition size and graph."""
-    return [
-        {"series": panel(row), "x": size, "y": share, "counted": True, "row_ids": [row.id]}
-        for row in rows_of(rows, experiment="space")
-        for size, share in partition_shares(row).items()
-    ]
-
-
-class Space(Grid):
-    paper = "pipad"
-    name = "space"
-    title = "Sections 4.1 and 5.4: words of the formats"
-    claims = (
-        "pipad-s1-topology-slow-change",
-        "pipad-s41-space-sliced-csr",
-        "pipad-s41-space-csr",
-        "pipad-s41-space-coo",
-        "pipad-s41-slice-cap",
-        "pipad-s41-space-between",
-        "pipad-s41-overlap-transfer-less",
-        "pipad-s54-youtube-space",
-    )
+class Space(FormExperiment):
+    forms, name = FORMS, "space"
     device = "cpu"
-    question = "What do sliced CSR and the overlap of snapshots save in space and transfer?"
-    reading = (
-        "A word is four bytes. Values are counted, as in the paper's formulas, although the "
-        "factored normalisation needs none. Overlap rate: entries in all snapshots of a group "
-        "over the mean entries of a snapshot."
-    )
     axes = {"dataset": COUNTED}
     timeout_s = 300
-    charts = (
-        chart(
-            "sweep",
-            "space",
-            "Words per stored entry, by format",
-            format_points,
-            xlabel="graph",
-            ylabel="words per entry (log)",
-            ylog=True,
+    headline = 100 * SHARE
+    unit = "%"
+    figure_forms = (
+        Sweep(
+            "space", "Words per stored entry, by format", PER_ENTRY,
+            series="{format}", x="{dataset}",
+            xlabel="graph", ylabel="words per entry (log)", ylog=True,
         ),
-        chart(
-            "sweep",
-            "overlap_transfer",
-            "Topology words of a partition against whole snapshots",
-            transfer_points,
-            xlabel="snapshots per partition",
-            ylabel="share of the words of whole snapshots",
-            base=2,
-            ylog=False,
-            hline=1.0,
+        Sweep(
+            "overlap_transfer", "Topology words of a partition against whole snapshots", SHARE,
+            series="{dataset}", x="snapshots_together", xlabel="snapshots per partition",
+            ylabel="share of the words of whole snapshots", base=2, ylog=False, hline=1.0,
             hline_label="whole snapshots",
         ),
-    )
+    )  # fmt: skip
+    claims = {
+        "pipad-s1-topology-slow-change": combine.shown_beside(
+            rules.near_claim(CHANGE.where(of="smoothed")),
+            {"raw snapshots change by": CHANGE.where(of="raw")}, "%",
+        ),
+        **{
+            f"pipad-s41-space-{name}": rules.all_equal(
+                observed("mismatches", per="dataset", format=of), 0
+            )
+            for name, of in (("sliced-csr", "sliced"), ("csr", "csr"), ("coo", "coo"))
+        },
+        "pipad-s41-slice-cap": rules.at_most_claim(
+            observed("length", per="dataset", of="slice").pooled("max")
+        ),
+        "pipad-s41-space-between": rules.on_most(of_rows(is_between, per="dataset"), bool, "graph"),
+        "pipad-s41-overlap-transfer-less": rules.all_below(SHARE, 1.0),
+        "pipad-s54-youtube-space": rules.all_below(
+            words("sliced").where(dataset="youtube") / words("csr").where(dataset="youtube"), 1.0
+        ),
+    }  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -150,15 +120,3 @@ class Space(Grid):
                 change = mean_change(sequence.slice(t, t + 2))
                 measured.checks.append(recount_change(*pair, change))
         return measured
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = rows_of(rows, experiment="space")
-        if not found:
-            return ""
-        between = sum(map(is_between, found))
-        saved = sum(partition_shares(row).get(4, 1.0) < 1 for row in found)
-        return (
-            f"Sliced CSR lies between CSR and COO on {between} of {len(found)} graphs; "
-            f"moving partitions of four as overlap and remainders takes fewer words on "
-            f"{saved} of {len(found)}."
-        )

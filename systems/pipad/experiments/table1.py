@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,65 +12,99 @@ from dgbench import datasets
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
-from dgbench.lab.charts import chart
-from dgbench.lab.grid import Grid
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.estimates import Estimate, EvaluationContext, real_data, unnoted
+from dgbench.lab.figure_forms import FigureForm
 from dgbench.lab.printed import same_printed
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, GRAPHS, FrameGraph
+from dgbench.systems.pipad.experiments.settings import (
+    BY_NAME,
+    EPOCHS,
+    FORMS,
+    FRAME,
+    GRAPHS,
+    IN_LEDGER,
+    FrameGraph,
+)
 from dgbench.systems.pipad.recounts import drawn, edges_of
 
 SIZES = {
-    "N": ("vertices", None),
-    "E": ("edges", "raw"),
-    "E_smoothed": ("edges", "smoothed"),
-    "T": ("snapshots", None),
-    "D": ("length", "input"),
+    "N": observed("vertices", per="dataset").pooled("last"),
+    "E": observed("edges", per="dataset", of="raw").pooled("last"),
+    "E_smoothed": observed("edges", per="dataset", of="smoothed").pooled("last"),
+    "T": observed("snapshots", per="dataset").pooled("last"),
 }
-"""Column of the table -> metric, and what it is of."""
+"""Column of the table -> its counts, of the last row of a graph."""
+JUDGED = ("N", "E", "T")
+"""Columns that a graph decides: D is a setting of ours, and the edge-life was chosen so that
+E_smoothed comes out."""
 
 
-def size_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Printed and counted sizes of the graphs that are real here."""
-    return [
-        {
-            "claim": f"{graph.title} {key}",
-            "paper": graph.printed[key],
-            "measured": size(row, key),
-            "evidence": "counted",
-            "unit": "count",
-            "row_ids": [row.id],
+def printed_beside(
+    context: EvaluationContext, dims: Mapping[str, Any], one: Estimate
+) -> Mapping[str, Any]:
+    """Printed number of a graph's size, as `paper_vs_measured` draws it."""
+    graph, key = BY_NAME[dims["dataset"]], dims["of"]
+    return {"paper": graph.printed[key], "measured": int(one.value), "evidence": "counted",
+            "unit": "count"}  # fmt: skip
+
+
+def sizes_match(dataset: str, *, whole_digits: bool) -> rules.Rule:
+    """Every printed number that one graph decides, at its printed digits.
+
+    Args:
+        whole_digits: zeros behind the digits of a whole number are digits, not a rounded rest.
+    """
+
+    def matches(key: str, value: int, digits: Any) -> bool:
+        if whole_digits and str(digits).isdigit():
+            return value == int(digits)
+        return same_printed(value, BY_NAME[dataset].printed[key])
+
+    def rule(context: EvaluationContext) -> rules.RuleOutcome:
+        found = {
+            key: one
+            for key in JUDGED
+            for one in SIZES[key].where(dataset=dataset).estimates(context).values()
         }
-        for row in rows_of(rows, experiment="table1")
-        if not row.data.get("twin")
-        for graph in [BY_NAME[row.params["dataset"]]]
-        for key in ("N", "E", "E_smoothed", "T")
-    ]
+        if not found:
+            return rules.RuleOutcome(lacking="the graph was not opened in this run")
+        digits = context.claim.value["as_printed"]
+        counts = {key: int(one.value) for key, one in found.items()}
+        sides = tuple(
+            (key, 1 if matches(key, count, digits["S" if key == "T" else key]) else -1)
+            for key, count in counts.items()
+        )
+        return rules.RuleOutcome(sides, found["N"].rows, counts)
+
+    return rule
 
 
-class Table1(Grid):
-    paper = "pipad"
-    name = "table1"
-    title = "Table 1: the graphs"
-    claims = (
-        "pipad-tab1-flickr",
-        "pipad-tab1-youtube",
-        "pipad-tab1-automotive",
-        "pipad-tab1-epinions",
-        "pipad-tab1-hepth",
-        "pipad-tab1-pems08",
-        "pipad-tab1-covid",
-        "pipad-s51-feature-dims",
-    )
+def printed_sizes(dataset: str) -> rules.Rule:
+    """The sizes of a graph; two interpretations where a zero may be a digit or a rounded rest."""
+    rounded, exact = (sizes_match(dataset, whole_digits=whole) for whole in (False, True))
+
+    def rule(context: EvaluationContext) -> rules.RuleOutcome:
+        with unnoted():
+            alike = rounded(context).sides == exact(context).sides
+        if alike:
+            return rounded(context)
+        return combine.interpretations(
+            "the paper does not tell a rounded zero",
+            {"zeros may be rounded": rounded, "every digit counts": exact},
+        )(context)
+
+    return rule
+
+
+class Table1(FormExperiment):
+    forms, name = FORMS, "table1"
     device = "cpu"
-    own_data = "it compares graphs with the sizes that the paper prints of them"
-    question = "Are the graphs the ones that the paper describes?"
-    reading = (
-        "Self edges count where the source has them. A number counts as equal when it rounds to "
-        "the printed digits. Sizes of twins are inputs of their generator and decide nothing."
-    )
     axes = {
         "dataset": {
             preset: [name for name in names if BY_NAME[name].printed]
@@ -78,14 +112,24 @@ class Table1(Grid):
         }
     }
     timeout_s = 300
-    charts = (
-        chart(
-            "paper_vs_measured",
-            "table1",
-            "Sizes of the real graphs, printed and counted",
-            size_points,
+    headline = SIZES["E"].keep(real_data)
+    figure_forms = (
+        FigureForm(
+            "paper_vs_measured", "table1", "Sizes of the real graphs, printed and counted",
+            {key: quantity.keep(real_data) for key, quantity in SIZES.items()},
+            {"claim": "{dataset} {of}"}, value="measured", more=printed_beside,
         ),
-    )
+    )  # fmt: skip
+    claims = {
+        **{
+            f"pipad-tab1-{IN_LEDGER.get(name, name)}": printed_sizes(name)
+            for name in (graph.name for graph in GRAPHS)
+        },
+        "pipad-s51-feature-dims": rules.all_equal(
+            observed("length", per=("dataset", "size"), of=("input", "hidden")),
+            lambda value, at: value[at["size"]][at["of"]],
+        ),
+    }
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -107,14 +151,6 @@ class Table1(Grid):
             measured.observe("edges", count, of=of)
         measured.checks = _recount(graph, context.preset, data, edges["raw"])
         return measured
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        real = [r for r in rows_of(rows, experiment="table1") if not r.data.get("twin")]
-        same = [r for r in real if all(agrees(r).values())]
-        return (
-            f"{len(real)} of {len(GRAPHS)} graphs are held as real data; all printed sizes hold "
-            f"for {len(same)} of these. The others are twins, fitted to published sizes."
-        )
 
 
 def _edges(name: str, scale: float, edge_life: int, snapshots: int) -> dict[str, int]:
@@ -169,15 +205,3 @@ def _recount(
             equal("edges", edges_of(found), wanted, against="distinct events of a window")
         )
     return checks
-
-
-def size(row: Any, key: str) -> int:
-    """A size of a graph, by its column in Table 1."""
-    metric, of = SIZES[key]
-    return int(Table.of([row]).where(metric, of=of).one().value)
-
-
-def agrees(row: Any) -> dict[str, bool]:
-    """Compare a counted row with the printed numbers of Table 1."""
-    printed = BY_NAME[row.params["dataset"]].printed
-    return {key: same_printed(size(row, key), printed[key]) for key in SIZES if key in printed}

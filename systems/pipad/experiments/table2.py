@@ -2,52 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.charts import failed, gap, sweep, titled
-from dgbench.lab.evidence import ids
-from dgbench.lab.grid import Grid
-from dgbench.lab.verbs import observed
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.estimates import EvaluationContext
+from dgbench.lab.experiment import Cell, Measurement, Preset, RunContext
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.probes import probe
+from dgbench.lab.quantities import MeasuredQuantity, observed, of_rows
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.race import timed
-from dgbench.systems.pipad.experiments.fig10 import METHODS, SMOKE_GRAPHS
 from dgbench.systems.pipad.experiments.settings import (
     BY_NAME,
+    FORMS,
     GRAPHS,
-    MODEL_TITLES,
+    METHODS,
     MODELS,
+    MUCH,
+    NEEDS_CUDA,
+    SMOKE_GRAPHS,
     workload,
 )
 from dgbench.systems.pipad.polling import PERIOD_S, readings
 
 BUDGETS_S = {"smoke": 0.5, "quick": 1.0, "full": 5.0, "paper": 20.0}
 NO_DEVICE = "utilisation is what NVML reads from a CUDA device"
-BUSY = observed("table2", "utilisation")
+RESIDENT = probe("gpu_kernel_resident_percent")
+"""Probe of NVML's utilisation."""
+MODEL_WORDS = {"evolvegcn": "evolvegcn", "mpnn-lstm": "mpnn_lstm", "t-gcn": "tgcn_model"}
+"""Name of a model in the ledger -> ours."""
+BUSY = 100 * observed("utilisation", per=("model", "dataset", "system"), experiment="table2")
 
 
-class Table2(Grid):
-    paper = "pipad"
-    name = "table2"
-    title = "Table 2: utilisation of the device"
-    question = "How much of the time is a kernel resident on the device, by method?"
-    reading = (
-        "NVML's utilisation as nvidia-smi shows it: the share of time in which any kernel was "
-        "resident, read while steady steps run. Higher is not better. Without a device there is "
-        "nothing to read; the cells then stand in the run with that reason."
-    )
-    claims = (
-        *(
-            f"pipad-tab2-util-{model}-{method}"
-            for model in ("evolvegcn", "mpnn-lstm", "t-gcn")
-            for method in METHODS
-        ),
-        "pipad-tab2-order-pipad-over-pygtg",
-        "pipad-tab2-order-ra-highest",
-        "pipad-tab2-small-low",
-    )
+def busy(*per: str, **where: Any) -> MeasuredQuantity:
+    """Mean utilisation in percent on a GPU.
+
+    From the experiment `table2`, whose steps run long enough for NVML; where that did not run,
+    from the probes of Figure 10's processes, which hold start-up too.
+    """
+    steps = 100 * observed("utilisation", per=per, experiment="table2")
+    probes = of_rows(
+        lambda row: math.nan if row.params.get("check") or (value := RESIDENT.read(row)) is None
+        else value, per=per, experiment="fig10",
+    )  # fmt: skip
+    return steps.where(device="cuda", **where).or_else(probes.where(device="cuda", **where))
+
+
+def printed_mean(quantity: MeasuredQuantity) -> rules.Rule:
+    """The mean over graphs against the mean of the numbers that are printed for these."""
+
+    def rule(context: EvaluationContext) -> rules.RuleOutcome:
+        mine = quantity.estimates(context)
+        found = rules.near_claim(
+            quantity.mean_over("dataset"),
+            of=lambda value: fmean(value[BY_NAME.title(dict(at)["dataset"])] for at in mine),
+        )(context)
+        on_device = [
+            row
+            for row in context.rows
+            if row.experiment == "table2" and row.device == "cuda" and row.reason
+        ]
+        if found.lacking:
+            return rules.RuleOutcome(lacking=on_device[0].reason if on_device else NEEDS_CUDA)
+        return found
+
+    return rule
+
+
+def best_of(systems: tuple[str, ...]) -> MeasuredQuantity:
+    """Utilisation of the best of these systems, of workloads that all of them ran."""
+
+    def best(values: list[float]) -> float:
+        return max(values) if len(values) == len(systems) else math.nan
+
+    return busy("model", "dataset", system=systems).joined_over(best, "system")
+
+
+def busier(high: tuple[str, ...], low: tuple[str, ...], *, most: bool = False) -> rules.Rule:
+    """The best of `high` above the best of `low` in all cells of (model, dataset), or in most."""
+    lead = best_of(high).less(best_of(low))
+    rule = rules.on_most(lead, lambda points: points > 0, "cell", whole=not most)
+    return combine.needs_gpu(rule, NEEDS_CUDA)
+
+
+LARGE, SMALL = (busy("dataset", size=size).mean_over("dataset") for size in ("large", "small"))
+
+
+class Table2(FormExperiment):
+    forms, name = FORMS, "table2"
     axes = {
         "dataset": {
             "smoke": SMOKE_GRAPHS[-1:],
@@ -58,6 +104,32 @@ class Table2(Grid):
         "system": METHODS,
     }
     group = "{dataset}/{model}"
+    headline, unit = BUSY.mean_over("model", "dataset"), "%"
+    figure_forms = (
+        Sweep(
+            "table2", "Share of time with a kernel on the device", BUSY,
+            panel="{model}", series="system", x="{dataset}", gaps={"series": "pygt"},
+            without="not-supported: NVML is silent",
+            xlabel="utilisation by NVML, %", ylabel="utilisation by NVML, %", ylog=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        **{
+            f"pipad-tab2-util-{word}-{method}": printed_mean(
+                busy("dataset", model=model, system=method)
+            )
+            for word, model in MODEL_WORDS.items()
+            for method in METHODS
+        },
+        "pipad-tab2-order-pipad-over-pygtg": busier(("pipad",), ("pygt-g",)),
+        "pipad-tab2-order-ra-highest": busier(("pygt-a", "pygt-r"), ("pipad", "pygt-g"), most=True),
+        "pipad-tab2-small-low": combine.needs_gpu(
+            combine.with_printed_value(
+                rules.all_above(LARGE.less(SMALL), 0.0), rules.all_above(LARGE.over(SMALL), MUCH)
+            ),
+            NEEDS_CUDA,
+        ),
+    }
     timeout_s = {"full": 600, "paper": 600, None: 60}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
@@ -81,38 +153,3 @@ class Table2(Grid):
         measured.observe("utilisation", fmean(steady) / 100)
         measured.observe("readings", len(steady))
         return measured
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("table2", "Share of time with a kernel on the device", busy_points,
-                xlabel="utilisation by NVML, %", ylabel="utilisation by NVML, %", ylog=False),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        means = {
-            system: 100 * fmean(found.values) for system, found in BUSY(rows).by("system").items()
-        }
-        shown = ", ".join(f"{s} {means[s]:.0f} %" for s in METHODS if s in means)
-        return f"Mean utilisation by NVML over models and graphs: {shown}." if shown else ""
-
-
-def busy_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Utilisation by model, graph and method; one mark per workload that has none."""
-    mine = [r for r in rows if r.experiment == "table2"]
-    workloads: dict[tuple[str, str], list[Any]] = {}
-    for row in mine:
-        workloads.setdefault((row.params["model"], row.params["dataset"]), []).append(row)
-    points = []
-    for (model, dataset), at in sorted(workloads.items(), key=lambda one: MODELS.index(one[0][0])):
-        point = {"panel": MODEL_TITLES[model], "x": titled(BY_NAME[dataset].title, at)}
-        ran, bad = BUSY(at), [r for r in at if r.status != "ok"]
-        if not ran:  # one mark says it for all methods
-            reason = failed(bad[0]) if bad else "not-supported: NVML is silent"
-            points.append({**point, "series": "pygt", "failed": reason, "row_ids": ids(at)})
-            continue
-        points += [
-            {**point, "series": one["system"], "y": 100 * one.value, "row_ids": [one.row.id]}
-            for one in ran
-        ]
-        points += [gap(row, **point, series=row.params["system"]) for row in bad]
-    return points

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 
-from dgbench.lab.charts import chart, interval, titled, why_not
-from dgbench.lab.compare import Ratio, observe_ratio, ratio_of
-from dgbench.lab.evidence import ids
-from dgbench.lab.grid import Grid
+from dgbench.lab import rules
+from dgbench.lab.compare import observe_ratio
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import observed, of_rows
+from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table
-from dgbench.lab.verbs import observed
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import oracle_of
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.pipad.experiments.fig10 import Fig10
-from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, workload
+from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS, MODEL_TITLES, workload
 from dgbench.systems.pipad.ladders import PUBLISHED, stage
+from dgbench.systems.pipad.tuner import OPTIONS
 
 SIZES = (1, 2, 4, 8)
 TUNED = "tuned"
@@ -37,88 +41,106 @@ BUDGETS = 3.0
 """Budgets of a process that one process may take, since five contenders share it."""
 WITHIN = 1.05
 """Largest factor by which the tuner may be slower than the best fixed choice."""
-TUNING = observed("tuning")
+CAPACITY = 16 << 30
+"""Bytes of the paper's device."""
+CHOICE = observed("slowdown", per=("model", "dataset"))
+"""The tuner's step time over the best fixed one."""
+DECIDED = observed("frames", of="decided")
+EXTRACTED = observed("memory", experiment="preparation", part=None, of="aggregation",
+                     per=("snapshots_together",))  # fmt: skip
 
 
-def choices(rows: Sequence[Any]) -> dict[tuple[str, str], Ratio]:
-    """The tuner's step time over the best fixed one, by dataset and model."""
-    found = TUNING(rows).where("slowdown").by("dataset", "model")
-    return {key: ratio_of(one) for key, one in found.items()}
-
-
-def former(row: Any) -> bool:
-    """Return True if a row is from before the published form."""
-    return row.params.get("system") != PUBLISHED
-
-
-def over_best(row: Any) -> dict[int, float]:
-    """Step time with each fixed S_per over that of the best one."""
+def over_best(row: Any, size: int) -> float:
+    """Step time with a fixed S_per over that of the best one."""
     table = Table.of([row])
     steps = table.where("step_time").numbers("snapshots_together")
-    best = steps[table.where("partition_size", setting="best").one().value]
-    return {size: steps[size] / best for size in SIZES}
+    best = table.where("partition_size", setting="best")
+    return steps[size] / steps[best.one().value] if best else math.nan
 
 
-def choice_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Step time of each contender over that of the best fixed one, per workload.
+def chosen_sizes(
+    context: EvaluationContext, dims: Mapping[str, Any], one: Estimate
+) -> Mapping[str, str]:
+    """Sizes that the tuner chose, beside its mark."""
+    chosen = Table.of(one.rows).where("partition_size", setting=None).values
+    return {"s_per": ", ".join(sorted({f"{size:g}" for size in chosen}))} if (
+        dims["of"] == "pipad") else {}  # fmt: skip
 
-    The tuned contender is PiPAD as published.
+
+def decided(context: EvaluationContext, **where: Any) -> list[Any]:
+    """Rows whose tuner decided; of PiPAD as published, else those from before it."""
+    found = [one.row for one in DECIDED.where(**where).samples(context) if one.value]
+    return [row for row in found if row.params.get("system") == PUBLISHED] or found
+
+
+def weighs_options(context: EvaluationContext) -> rules.RuleOutcome:
+    """Rule: the sizes that the tuner weighed are the claim's; 1 is our fall-back.
+
+    Where no tuner decided, the options whose partitions were really extracted.
     """
-    mine = [r for r in rows if r.experiment == "tuning" and "control" not in r.params]
-    ratios, tables = choices(rows), TUNING(rows).by("dataset", "model")
-    points: list[dict[str, Any]] = []
-    for dataset, model in dict.fromkeys((r.params["dataset"], r.params["model"]) for r in mine):
-        table = tables.get((dataset, model), Table())
-        found = table.rows
-        point = {"panel": MODEL_TITLES[model], "x": titled(BY_NAME[dataset].title, found)}
-        if not found:
-            reason = why_not(mine, dataset=dataset, model=model)
-            points.append({**point, "series": "pipad", "failed": reason})
-            continue
-        point |= {"row_ids": ids(found)}
-        shares = [over_best(row) for row in found]
-        for size in SIZES:
-            value = median(share[size] for share in shares)
-            points.append({**point, "series": f"S_per {size}", "y": value})
-        sizes = {one.value for one in table.where("partition_size", setting=None)}
-        chosen = sorted(f"{size:g}" for size in sizes)
-        marks = interval(ratios[dataset, model]) | {"s_per": ", ".join(chosen)}
-        points.append({"series": "pipad", **marks, **point})
-    return points
+    rows = decided(context)
+    options = Table.of(rows).where("frames", of="option")
+    sizes = set(options.by("snapshots_together"))
+    if not rows:
+        found = EXTRACTED.estimates(context)
+        sizes = {dict(at)["snapshots_together"] for at in found}
+        rows = list({row.id: row for one in found.values() for row in one.rows}.values())
+    if not rows:
+        return rules.RuleOutcome(lacking="neither a tuner nor an extraction of partitions ran")
+    measured = sorted(sizes - {1})
+    side = 1 if measured == list(context.claim.value) else -1
+    return rules.RuleOutcome((("options", side),), tuple(rows), measured)
 
 
-class Tuning(Grid):
-    paper = "pipad"
-    name = "tuning"
-    title = "Section 4.4: the tuner against fixed partitions"
-    claims = (
-        "pipad-s43-sper-options",
-        "pipad-s52-sper-large",
-    )
-    question = "Is the tuner's choice of S_per as good as the best fixed one?"
-    reading = (
-        "Training steps of PiPAD as published with S_per fixed to 1, 2, 4 and 8 and with the "
-        "tuner, in turns inside one process and on the same frames. The best fixed choice is "
-        "picked by every second turn and compared on the others, so that the pick gains nothing "
-        "from noise. "
-        "Memory is what autograd keeps of a frame, one snapshot at a time."
-    )
+def fits_claim(context: EvaluationContext) -> rules.RuleOutcome:
+    """Rule: the largest option that 16 GB hold for certain, at the printed number of vertices.
+
+    What a frame keeps one snapshot at a time grows with the vertices; a partition of S takes at
+    most S times that (4.4), which is the tuner's own bound. The T-GCN model has no partitions left
+    to choose, so it says nothing.
+    """
+    rows = decided(context, size="large")
+    largest: dict[str, int] = {}
+    for row in rows:
+        graph, table = BY_NAME[row.params["dataset"]], Table.of([row])
+        kept, vertices = (table.where(name).one().value for name in ("memory", "vertices"))
+        fits = [s for s in OPTIONS if s * kept * graph.printed["N"] / vertices <= CAPACITY]
+        largest[f"{graph.title}, {MODEL_TITLES[row.params['model']]}"] = max(fits, default=0)
+    if not rows:
+        return rules.RuleOutcome(lacking="no large graph was trained with the tuner in this run")
+    sides = tuple((name, 1 if size < max(OPTIONS) else -1) for name, size in largest.items())
+    return rules.RuleOutcome(
+        sides, tuple(rows), largest, met=set(largest.values()) == {context.claim.value},
+        model="formula of a frame's memory", remarks=("scaled to the printed vertices",),
+    )  # fmt: skip
+
+
+class Tuning(FormExperiment):
+    forms, name = FORMS, "tuning"
     group = "{model}"
     fixed = {"system": PUBLISHED}
     repeats = {"full": 5, "paper": 5, None: 1}
     timeout_s = {"full": 900, "paper": 900, None: 90}
-    charts = (
-        chart(
-            "sweep",
-            "tuning",
-            "Step time over the best fixed S_per; PiPAD tunes it",
-            choice_points,
-            xlabel="step time over the best fixed choice",
-            ylabel="step time over the best fixed choice",
-            hline=WITHIN,
+    headline, unit = CHOICE, "x"
+    figure_forms = (
+        Sweep(
+            "tuning", "Step time over the best fixed S_per; PiPAD tunes it",
+            {
+                **{
+                    f"S_per {size}": of_rows(
+                        partial(over_best, size=size), per=("model", "dataset")
+                    ).pooled("median")
+                    for size in SIZES
+                },
+                "pipad": CHOICE,
+            },
+            panel="{model}", series="of", x="{dataset}", gaps={"series": "pipad"},
+            more=chosen_sizes, xlabel="step time over the best fixed choice",
+            ylabel="step time over the best fixed choice", hline=WITHIN,
             hline_label="5 % behind",
         ),
-    )
+    )  # fmt: skip
+    claims = {"pipad-s43-sper-options": weighs_options, "pipad-s52-sper-large": fits_claim}
 
     def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
         if preset == "smoke":
@@ -177,18 +199,6 @@ class Tuning(Grid):
             for size, count in counts.items():
                 measured.observe("frames", count, of=of, snapshots_together=size)
         return measured
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = choices(rows)
-        if not found:
-            return ""
-        worst = max(found, key=lambda key: found[key].value)
-        inside = sum(ratio.value <= WITHIN for ratio in found.values())
-        return (
-            f"The tuner's choice is within 5 % of the best fixed one on {inside} of {len(found)} "
-            f"workloads; at worst {100 * (found[worst].value - 1):.2g} % behind "
-            f"({BY_NAME[worst[0]].title}, {MODEL_TITLES[worst[1]]})."
-        )
 
 
 def _turns(

@@ -1,0 +1,173 @@
+"""Estimates of quantities, the rows that they are evaluated on, and filters of these rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from dgbench.lab import metrics
+from dgbench.lab.compare import Ratio
+from dgbench.lab.evidence import uses_twin
+from dgbench.lab.judging import current_floor, judging
+from dgbench.lab.table import OF_ROW, Entry, Observation, _allows
+
+Coords = tuple[tuple[str, Any], ...]
+"""Dimensions and values of a number, in the order of its quantity."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One pooled number.
+
+    Attributes:
+        value, low, high: with its 95 % interval, None where there is none.
+        rows: that it rests on.
+        kind: `ratio` or `seeds` (without an interval it decides nothing), `timed` or `exact`.
+        processes: pairs that ratios rest on, of the one with the fewest, else None.
+        ratio: as it was pooled, None where it is none of `lab.compare`.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    rows: tuple[Any, ...] = ()
+    kind: str = "exact"
+    processes: int | None = None
+    ratio: Ratio | None = None
+
+    @classmethod
+    def of_ratio(cls, found: Ratio, rows: Iterable[Any]) -> Estimate:
+        """A ratio and its interval; of these rows those that it rests on."""
+        names = set(found.rows)
+        used = tuple(row for row in rows if row.id in names)
+        return cls(found.value, found.low, found.high, used, "ratio", found.processes, found)
+
+    def side(self, bar: float = 0.0) -> int:
+        """1 where the whole interval lies above a bar, -1 below, 0 between.
+
+        Around 1 a ratio has to leave the noise floor as well. An exact number at the bar is not
+        above it.
+        """
+        if self.ratio is not None and bar == 1:
+            return self.ratio.side
+        if self.kind in ("ratio", "seeds") and (self.low is None or self.high is None):
+            return 0
+        low, high = (self.value if end is None else end for end in (self.low, self.high))
+        return 1 if low > bar else -1 if high < bar or self.kind == "exact" else 0
+
+    def compared(self, other: Estimate) -> int:
+        """1 where this number is clearly the larger one, -1 where the smaller one, else 0."""
+        if self.ratio is not None and other.ratio is not None:
+            return self.ratio.against(other.ratio)
+        return (self.value > other.value) - (self.value < other.value)
+
+    def words(self, unit: str = "") -> str:
+        """Value and interval in few characters: `1.20 [0.40, 2.00] points`, `2.1x`."""
+        shown = f"{self.value:.3g}"
+        if self.low is not None and self.high is not None:
+            shown += f" [{self.low:.3g}, {self.high:.3g}]"
+        return f"{shown}{unit if unit in ('x', '') else ' ' + unit}"
+
+
+class RowNumber(NamedTuple):
+    """A number of one row at its coordinates; the entry where it is an observation as written."""
+
+    row: Any
+    coords: Coords
+    value: float
+    entry: Entry | None = None
+
+
+@dataclass(frozen=True)
+class PaperForms:
+    """Words, derived dimensions and limits that the experiments of a paper share.
+
+    Attributes:
+        paper: its name. texts: file of titles, questions and readings by experiment; None where
+            experiments have them themselves.
+        labels: words of values by dimension, a mapping or a function.
+        facts: derived dimensions: name -> (dimension, function of its value).
+        order: values of a dimension in the order of tables and figures; others follow.
+        uncounted: datasets that figures show and no claim of the paper rests on.
+        judged: system whose deviation from the reference a claim shows, not that of its rivals.
+    """
+
+    paper: str
+    texts: Path | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, tuple[str, Callable[[Any], Any]]] = field(default_factory=dict)
+    order: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    uncounted: frozenset[str] = frozenset()
+    judged: str = ""
+
+    def label(self, dim: str, value: Any) -> str:
+        """A value of a dimension in words."""
+        known = self.labels.get(dim, {})
+        return str(known(value) if callable(known) else known.get(value, value))
+
+
+@dataclass(frozen=True)
+class EvaluationContext:
+    """Rows that a quantity is evaluated on.
+
+    Attributes:
+        rows: all of the paper, of any status. experiment: where a quantity names none.
+        forms: of the paper. claim: that is judged, None in a figure.
+    """
+
+    rows: Sequence[Any]
+    experiment: str
+    forms: PaperForms
+    claim: Any = None
+
+    def value(self, entry: Entry, dim: str) -> Any:
+        """A dimension of an entry, derived ones among them.
+
+        Raises:
+            UnknownKeyError: nobody registered the dimension.
+        """
+        if dim in self.forms.facts:
+            of, fact = self.forms.facts[dim]
+            value = entry[of]
+            return None if value is None else fact(value)
+        if dim not in OF_ROW and dim not in entry.row.params:
+            metrics.dimension(dim)
+        return entry[dim]
+
+    def matches(self, entry: Entry, wanted: Mapping[str, Any]) -> bool:
+        """Return True if the dimensions of an entry have these values."""
+        return all(_allows(one, self.value(entry, dim)) for dim, one in wanted.items())
+
+
+Filter = Callable[[list[Entry], EvaluationContext], list[Entry]]
+"""Entries -> those that count, before anything is pooled."""
+
+
+@contextmanager
+def unnoted() -> Iterator[None]:
+    """A context in which numbers are read to be shown: they are no evidence of the claim."""
+    with judging(current_floor()):
+        yield
+
+
+def real_data(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries on real data."""
+    return [one for one in entries if not uses_twin([one.row])]
+
+
+def on_gpu(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries of cells all of whose rows worked on a GPU."""
+    mixed = {str(one.row.params) for one in entries if one.row.device != "cuda"}
+    return [one for one in entries if str(one.row.params) not in mixed]
+
+
+def prefer(wanted: Filter) -> Filter:
+    """The entries that a filter leaves, or all where it leaves none."""
+    return lambda entries, context: wanted(entries, context) or entries
+
+
+NOTHING: Final = Observation(metric="", value=0)
+"""Observation of an entry that stands for a row as a whole."""

@@ -1,1 +1,0 @@
-"""Findings of PiPAD's checks: what rows say of a claim, by what they are about."""

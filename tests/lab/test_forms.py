@@ -1,0 +1,278 @@
+"""Forms of claims and figures on made rows: edges that every experiment in forms relies on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from dgbench.harness.store.row import Row
+from dgbench.lab import race_rules, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import EvaluationContext, PaperForms, on_gpu, prefer, real_data, unnoted
+from dgbench.lab.figure_forms import SpeedupBars, StackedTime, Sweep
+from dgbench.lab.judging import judging
+from dgbench.lab.paper import Claim
+from dgbench.lab.quantities import computed, observed, of_rows, paired, speedup
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import observation
+from dgbench.runtime.errors import UnknownKeyError
+
+FORMS = PaperForms(
+    "toy", labels={"dataset": str.upper, "phase": {"gnn": "GNN"}},
+    facts={"size": ("dataset", lambda name: "small" if name == "g" else "large")},
+    order={"dataset": ("h", "g")}, uncounted=frozenset({"other"}),
+)  # fmt: skip
+
+
+def row(dataset: str, *found: Any, number: int = 1, **fields: Any) -> Row:
+    """A row of the experiment `made`; `found` are (metric, value, dims), `system` is a param."""
+    params = {"dataset": dataset, **fields.pop("params", {})}
+    return Row(
+        id=f"{'-'.join(map(str, params.values()))}-{number}-{fields.get('instrumented', '')}",
+        paper="toy", experiment="made", params=params, group=dataset, round=number,
+        observed=[observation(name, value, **dims) for name, value, dims in found], **fields,
+    )  # fmt: skip
+
+
+def count(dataset: str, edges: int, **fields: Any) -> Row:
+    return row(dataset, ("edges", edges, {}), **fields)
+
+
+def raced(dataset: str, noise: float = 0.001, rounds: int = 5, **seconds: float) -> list[Row]:
+    """Rounds of systems by seconds of a step."""
+    return [
+        row(dataset, ("step_time", time * (1 + noise * n * (-1) ** k), {}), number=n,
+            params={"system": system})
+        for n in range(1, rounds + 1) for k, (system, time) in enumerate(seconds.items())
+    ]  # fmt: skip
+
+
+def failed(dataset: str, **fields: Any) -> Row:
+    return row(dataset, status="oom", reason="out of memory", **fields)
+
+
+def context(*rows: Any, value: Any = None) -> EvaluationContext:
+    claim = Claim(id="c", where="-", statement="-", kind="speedup", value=value, unit="x")
+    every = [one for many in rows for one in (many if isinstance(many, list) else [many])]
+    return EvaluationContext(every, "made", FORMS, claim)
+
+
+def values(quantity: Any, *rows: Any) -> dict[Any, float]:
+    """Numbers of a quantity by the values of its coordinates."""
+    found = quantity.estimates(context(*rows))
+    return {tuple(v for _, v in at): one.value for at, one in found.items()}
+
+
+EDGES = observed("edges", per="dataset")
+STEPS = observed("step_time", per="dataset")
+FASTER = speedup(STEPS, "slow", "ours")
+PARTS = [
+    row("g", ("edges", 2, {"of": "raw"}), ("edges", 6, {"of": "smoothed"}), ("vertices", 4, {}))
+]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "rows", "wanted"),
+    [
+        (EDGES, [], {}),
+        (EDGES, [failed("g")], {}),
+        (EDGES, [count("g", 3), count("h", 5)], {("h",): 5, ("g",): 3}),  # order of the paper
+        (EDGES, [count("g", 2), count("g", 4, number=2)], {("g",): 3}),  # several: their mean
+        (EDGES.pooled("last"), [count("g", 2), count("g", 4, number=2)], {("g",): 4}),
+        (EDGES.pooled("seeds"), [count("g", 2), count("g", 4, number=2)], {("g",): 3}),
+        (EDGES.where(dataset="g"), [count("g", 3), count("h", 5)], {(): 3}),
+        (EDGES.where(size="small"), [count("g", 3), count("h", 5)], {("g",): 3}),
+        (EDGES, PARTS, {}),  # a dimension that is not named must be absent
+        (observed("edges", of=("smoothed", "raw")), PARTS, {("smoothed",): 6, ("raw",): 2}),
+        (observed("edges", of="smoothed") / observed("edges", of="raw"), PARTS, {(): 3}),
+        (100 * (1 - observed("edges", of="raw") / observed("edges", of="smoothed")), PARTS,
+         {(): pytest.approx(200 / 3)}),
+        (EDGES.mean_over("dataset"), [count("g", 3), count("h", 5)], {(): 4}),
+        (EDGES.joined_over(max, "dataset"), [count("g", 3), count("h", 5)], {(): 5}),
+        (EDGES.where(dataset="g").over(EDGES.where(dataset="h")), [count("g", 3), count("h", 6)],
+         {(): 0.5}),
+        (EDGES.or_else(observed("vertices", per="dataset")), PARTS, {("g",): 4}),
+        (EDGES.keep(real_data), [count("g", 3, data={"twin": True}), count("h", 5)], {("h",): 5}),
+        (EDGES.keep(prefer(on_gpu)), [count("g", 3)], {("g",): 3}),
+        (EDGES.keep(on_gpu), [count("g", 3, device="cuda"), count("g", 3, number=2)], {}),  # mixed
+        (EDGES.instrumented(), [count("g", 3, instrumented=True), count("h", 5)], {("g",): 3}),
+        (EDGES.instrumented(also=True), [count("g", 3, instrumented=True), count("h", 5)],
+         {("h",): 5, ("g",): 3}),
+        (of_rows(lambda one: math.nan, per="dataset"), [count("g", 3)], {}),
+        (FASTER, raced("g", noise=0, slow=2.0, ours=1.0), {("g",): pytest.approx(2)}),
+        (FASTER, raced("g", slow=2.0), {}),
+        (paired(EDGES, observed("vertices", per="dataset")), [count("g", 3)], {}),
+    ],
+)  # fmt: skip
+def test_numbers_of_a_quantity(quantity, rows, wanted) -> None:
+    assert values(quantity, rows) == wanted
+
+
+def test_a_dimension_that_nobody_registered_is_an_error() -> None:
+    with pytest.raises(UnknownKeyError, match="datasett"):
+        values(observed("edges", per="datasett"), count("g", 3))
+
+
+def test_computed_numbers_are_selected_like_others() -> None:
+    from dgbench.lab.estimates import Estimate
+
+    made = computed(
+        lambda _: [({"dataset": name, "epoch": n}, Estimate(n)) for name in "gh" for n in (1, 2)],
+        per=("dataset", "epoch"),
+    )
+    assert values(made.where(dataset="g"), []) == {(1,): 1, (2,): 2}
+
+
+def found(rule: Any, *rows: Any, value: Any = None, floor: float = 0.01) -> str:
+    """Outcome in a letter: holds, fails, open, direction only, lacking."""
+    with judging(floor):
+        finding = rule(context(*rows, value=value)).finding()
+    if finding.empty:
+        return "lacking"
+    if finding.undecided:
+        return "open"
+    if finding.holds is None:
+        return {True: "direction", False: "other way", None: "number"}[finding.direction]
+    return "holds" if finding.holds else "direction" if finding.direction else "fails"
+
+
+TWO = [*raced("g", slow=2.0, ours=1.0), *raced("h", slow=2.0, ours=1.0)]
+LOST = [*raced("g", slow=2.0, ours=1.0), *raced("h", slow=1.0, ours=2.0)]
+NEAR = [*raced("g", slow=2.0, ours=1.0), *raced("h", slow=1.0, ours=1.0)]
+ONE = raced("g", rounds=1, slow=2.0, ours=1.0)
+ABOVE = rules.all_above(FASTER, 1.0)
+BOTH_WAYS = combine.with_printed_value(rules.all_above(EDGES, 0.0), rules.all_above(EDGES, 4.0))
+RANGE = rules.entries_near_claim({"low": FASTER.joined_over(min, "dataset")}, ABOVE)
+
+
+@pytest.mark.parametrize(
+    ("rule", "rows", "value", "wanted"),
+    [
+        *((ABOVE, rows, None, wanted) for rows, wanted in (
+            (TWO, "holds"), (LOST, "fails"), (NEAR, "open"), (ONE, "open"), ([], "lacking"))),
+        (rules.all_below(EDGES, 3), [count("g", 3)], None, "fails"),  # a bar is not below itself
+        (rules.at_most(EDGES, 3), [count("g", 3)], None, "holds"),
+        (rules.at_most_claim(EDGES), [count("g", 3), count("h", 5)], 4, "fails"),
+        (rules.all_above(EDGES, 3.0, near=0.5), [count("g", 3)], None, "open"),
+        (rules.all_within(FASTER, 1.5, 2.5), TWO, None, "holds"),
+        (rules.all_within(FASTER, 1.5, 2.5), LOST, None, "fails"),
+        (rules.all_within(FASTER, 1.5, 2.5), ONE, None, "open"),
+        (rules.all_equal(EDGES, lambda value, at: value[at["dataset"]]), [count("g", 3)], {"g": 3},
+         "holds"),
+        (rules.on_most(EDGES, lambda n: n > 3, "graph"), [count("g", 3), count("h", 5)], None,
+         "fails"),
+        (rules.on_most(EDGES, lambda n: n > 2, "graph", whole=True), [count("g", 3)], None,
+         "holds"),
+        (rules.largest_at(EDGES, "dataset", "h"), [count("g", 3), count("h", 5)], None, "holds"),
+        (rules.largest_at(EDGES, "dataset", "h"), [count("h", 5)], None, "lacking"),
+        (rules.clearly_larger(FASTER, {"dataset": "g"}), LOST, None, "holds"),
+        (rules.clearly_larger(FASTER, {"dataset": "g"}), TWO, None, "open"),
+        (rules.clearly_larger(FASTER, {"dataset": "g"}, required={"dataset": ("g", "i")}), LOST,
+         None, "lacking"),
+        (rules.rising(observed("edges", per="dim"), "dim"),
+         [row("g", ("edges", n, {"dim": n})) for n in (1, 2)], None, "holds"),
+        (rules.near_claim(EDGES, above=2), [count("g", 3)], 3, "direction"),
+        (rules.near_claim(FASTER, needs_interval=True), ONE, 2, "open"),
+        (rules.equals_claim(lambda table: table.get(), "edges"), [count("g", 3)], 3, "holds"),
+        (rules.equals_claim(lambda table: table.get(), "edges"), [], 3, "lacking"),
+        (RANGE, TWO, {"low": 2}, "direction"), (RANGE, LOST, {"low": 2}, "other way"),
+        (BOTH_WAYS, [count("g", 5), count("h", 5)], None, "holds"),
+        (BOTH_WAYS, [count("g", 5), count("h", 3)], None, "direction"),  # place by place
+        (combine.both(ABOVE, rules.all_below(FASTER, 1.5)), TWO, None, "fails"),
+        (combine.or_direction(ABOVE, rules.all_above(EDGES, 0)), [*LOST, count("g", 3)], None,
+         "direction"),
+        (combine.or_direction(ABOVE, rules.all_above(EDGES, 0), settles=True),
+         [*NEAR, count("g", 3)], None, "direction"),
+        (combine.first_found(rules.all_above(EDGES, 0), ABOVE), TWO, None, "holds"),
+        (combine.needs_gpu(ABOVE, "a GPU"), [], None, "lacking"),
+        *((race_rules.ahead_of_all(lambda rival: speedup(STEPS, rival, "ours"), ("slow", "no")),
+           rows, None, wanted) for rows, wanted in (
+            (TWO, "holds"), (LOST, "fails"), (NEAR, "open"), ([], "lacking"))),
+        *((race_rules.ahead_of_all(lambda rival: speedup(STEPS, rival, "ours"), ("slow",),
+                                   most=True), rows, None, wanted)
+          for rows, wanted in ((TWO, "holds"), (LOST, "fails"), (NEAR, "open"))),
+        (race_rules.extreme_near_claim(FASTER, max, "high", {"dataset": "g"}), LOST, {"high": 2},
+         "direction"),
+        (race_rules.extreme_near_claim(FASTER, max, "high", {"dataset": "h"}), LOST, {"high": 2},
+         "other way"),
+    ],
+)  # fmt: skip
+def test_outcome_of_a_rule(rule, rows, value, wanted) -> None:
+    assert found(rule, rows, value=value) == wanted
+
+
+def test_interpretations_read_apart_and_what_is_shown_beside_is_no_evidence() -> None:
+    rows = [row("g", ("edges", 3, {}), ("step_time", 1.0, {}))]
+    many = combine.interpretations("?", {"a": rules.all_above(EDGES, 0), "b": ABOVE})
+    readings = many(context(rows)).finding().readings
+    assert {name: one.empty for name, one in readings.items()} == {"a": False, "b": True}
+    assert {read.metric for read in readings["a"].reads} == {"edges"}
+    with judging(None) as seen:
+        shown = combine.shown_beside(rules.all_above(EDGES, 0), {"time": STEPS}, "s")
+        assert "time 1 s" in shown(context(rows)).finding().reason
+        with unnoted():
+            STEPS.estimates(context(rows))
+    assert {read.metric for read in seen.reads} == {"edges"}
+
+
+def test_a_model_or_a_proxy_is_said_only_where_it_is_used() -> None:
+    for device, used in (("cpu", "m"), ("cuda", "")):
+        rows = context(count("g", 3, device=device))
+        rule = rules.all_above(EDGES, 0)
+        assert combine.by_model(rule, "m", on_cpu_only=True)(rows).finding().model == used
+        assert combine.as_proxy(rule, "m", on_cpu_only=True)(rows).finding().proxy == used
+
+
+def test_most_is_more_than_half() -> None:
+    rows = [count(name, edges) for name, edges in (("g", 3), ("h", 5), ("i", 7))]
+    assert rules.on_most(EDGES, lambda n: n > 3, "graph")(context(rows)).finding().holds is True
+
+
+def test_claims_rest_on_no_graph_that_is_only_shown() -> None:
+    claim = context(value=0).claim
+    check = rules.check_of(FORMS, "made", rules.all_above(EDGES, 4))
+    assert check(claim, [count("g", 5), count("other", 3)]).holds
+
+
+def test_a_claim_shows_the_deviation_of_the_judged_system_alone() -> None:
+    def gap(size: float) -> list[ResultCheck]:
+        return [ResultCheck(of="outputs", against="o", gap=size, tolerance=1.0, compared=1)]
+
+    rows = [count("g", 3, params={"system": who}, checks=gap(size), deviation={"output": 0.5})
+            for who, size in (("ours", 0.1), ("slow", 0.3))]  # fmt: skip
+    outcome = rules.all_above(EDGES, 0)(context(rows))
+    assert [outcome.finding(who).deviation for who in ("ours", "slow", "")] == [0.1, 0.3, 0.5]
+
+
+def marks(form: Any, *rows: Any) -> list[dict[str, Any]]:
+    return form.figure("made", FORMS).points(context(*rows).rows)
+
+
+def test_a_sweep_marks_twins_counts_and_what_did_not_run() -> None:
+    form = Sweep("f", "F", EDGES, series="edges", x="{dataset}")
+    made = marks(form, count("g", 3, data={"twin": True}), failed("h"), failed("g", number=2))
+    assert made == [
+        {"series": "edges", "x": "G (twin)", "y": 3, "row_ids": ["g-1-"], "counted": True},
+        {"series": "edges", "x": "H", "failed": "oom: out of memory", "row_ids": ["h-1-"]},
+    ]
+
+
+def test_one_gap_stands_for_all_series_of_a_place_that_has_none() -> None:
+    quantity = observed("edges", per="dataset", of=("raw", "smoothed"))
+    form = Sweep("f", "F", quantity, series="of", x="{dataset}", gaps={"series": "all"})
+    made = marks(form, *PARTS, failed("h"), row("i", ("edges", 1, {"of": "raw"})))
+    gaps = [(one["series"], one["x"], one["failed"]) for one in made if "failed" in one]
+    assert gaps == [("all", "H", "oom: out of memory"), ("smoothed", "I", "skipped: not run")]
+
+
+def test_speedups_say_who_failed_and_stacks_have_one_gap_a_bar() -> None:
+    bars = SpeedupBars("f", "F", FASTER, row="{dataset}", system="ours", baseline="slow")
+    rows = [*TWO, *raced("i", ours=1.0), failed("i", params={"system": "slow"})]
+    *_, gap = marks(bars, rows)
+    assert (gap["row"], gap["failed_system"]) == ("I", "slow")
+    phases = observed("phase_time", per=("dataset", "phase"))
+    stack = StackedTime("f", "F", phases, row="{dataset}", system="ours")
+    made = marks(stack, row("g", *(("phase_time", 1.0, {"phase": p}) for p in "ab")), failed("h"))
+    assert [(one["row"], one.get("phase")) for one in made] == [("G", "a"), ("G", "b"), ("H", None)]
