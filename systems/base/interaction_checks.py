@@ -313,11 +313,11 @@ def _liveness(
     measured = [liveness.together(first, now) if few else liveness.measures(first=first, now=now)]
     if changed := [share for one in probes for share in one.changed]:
         measured.append({"outputs": (max(changed), "")})
+    bars = liveness.BARS_OF_EVENTS
     for each in ([one.gradients for one in probes], [one.exact for one in probes]):
         some = [{name: x for name, x in one.items() if name in first} for one in each]
-        part_of = liveness.taking_part(some, layers, few=few)
+        part_of = liveness.taking_part(some, layers, few=few, least=bars["gradients"])
         measured.append(liveness.measures(gradients=part_of))
-    bars = liveness.BARS_OF_EVENTS
     return liveness.check(*measured, against=AGAINST, system=system, part=part, bars=bars)
 
 

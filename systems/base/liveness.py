@@ -126,14 +126,7 @@ def smallest_gradient(gradients: Sequence[Mapping[str, Tensor]]) -> tuple[float,
     Args:
         gradients: by name, of several frames, whose squares are added.
     """
-    squares: dict[str, float] = defaultdict(float)
-    for each in gradients:
-        aged = {layer_of(name) for name in each if name.endswith(AGES)}
-        for name, gradient in each.items():
-            if layer_of(name) not in aged:
-                squares[layer_of(name)] += float(gradient.detach().double().square().sum())
-    total = sum(squares.values())
-    return _smallest({name: _root(square, total) for name, square in squares.items()})
+    return _smallest(_shares(gradients))
 
 
 def distances(first: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> dict[str, float]:
@@ -180,7 +173,11 @@ def together(first: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> Measures
 
 
 def taking_part(
-    gradients: Sequence[Mapping[str, Tensor]], moved: Mapping[str, float], *, few: bool = False
+    gradients: Sequence[Mapping[str, Tensor]],
+    moved: Mapping[str, float],
+    *,
+    few: bool = False,
+    least: float = 0.0,
 ) -> list[dict[str, Tensor]]:
     """The gradients without layers that have none here and moved all the same.
 
@@ -190,9 +187,15 @@ def taking_part(
         gradients: by name, of a few events each.
         moved: distance of each layer.
         few: whether there were too few steps to move all layers.
+        least: share of the gradients' norm below which a layer counts as not reached: the age of
+            what a vertex passes on may scale it by any factor.
     """
-    live = _reached(gradients)
-    gone = {name for name, gap in moved.items() if name not in live and (few or gap >= MIN_MOVED)}
+    shares = _shares(gradients)
+    gone = {
+        name
+        for name, gap in moved.items()
+        if shares.get(name, 0.0) <= least and (few or gap >= MIN_MOVED)
+    }
     return [{n: x for n, x in one.items() if layer_of(n) not in gone} for one in gradients]
 
 
@@ -263,6 +266,18 @@ def check(
         alive={name: value for name, (value, _) in least.items()},
     )  # fmt: skip
     return [msgspec.structs.replace(found, workload=workload)]
+
+
+def _shares(gradients: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Share of the gradients' norm by layer, without layers of ages."""
+    squares: dict[str, float] = defaultdict(float)
+    for each in gradients:
+        aged = {layer_of(name) for name in each if name.endswith(AGES)}
+        for name, gradient in each.items():
+            if layer_of(name) not in aged:
+                squares[layer_of(name)] += float(gradient.detach().double().square().sum())
+    total = sum(squares.values())
+    return {name: _root(square, total) for name, square in squares.items()}
 
 
 def _reached(gradients: Sequence[Mapping[str, Tensor]]) -> set[str]:

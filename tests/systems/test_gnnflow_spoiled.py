@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from nightly_cases import mostly_nightly
 from stream_faults import FAULTS, Plant, around, instead
 from stream_tiny import tiny_events
 from torch import Tensor
@@ -183,11 +184,10 @@ CASES: list[tuple[Plant, tuple[str, str], str]] = [
 
 
 @pytest.mark.parametrize(
-    "case", CASES, ids=[f"{number}-{name}-{wrong}" for number, (_, (name, _), wrong) in
-                        enumerate(CASES)]
+    ("plant", "cell", "wrong"), mostly_nightly(CASES, 2),
+    ids=[f"{number}-{name}-{wrong}" for number, (_, (name, _), wrong) in enumerate(CASES)],
 )  # fmt: skip
-def test_a_spoiled_part_fails_its_cell(case, monkeypatch) -> None:
-    plant, cell, wrong = case
+def test_a_spoiled_part_fails_its_cell(plant, cell, wrong, monkeypatch) -> None:
     plant(monkeypatch)
     assert set(wrong.split()) <= {check.of for check in run(*cell).checks if not check.passed}
 

@@ -240,3 +240,12 @@ def test_first_events_of_vertices_which_change_nothing_do_not_count() -> None:
     compare(task, data, trainer.state(), found, "here", alive=seen)
     ((share,),) = (one.changed for one in seen)
     assert share > 0.2, "both ends of the first event take it in, and 14 others nothing"
+
+
+def test_layers_that_old_states_hardly_reach_count_where_they_did_not_move() -> None:
+    found = {"push.weight": torch.full((2,), 1e-9), "head.weight": torch.ones(2)}
+    moved = {"push": 0.1, "head": 0.1}
+    for gap, least, names in (
+        (0.1, 1e-5, {"head.weight"}), (0.1, 0.0, set(found)), (0.0, 1e-5, set(found)),
+    ):  # fmt: skip
+        assert set(liveness.taking_part([found], moved | {"push": gap}, least=least)[0]) == names

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from nightly_cases import mostly_nightly
 from stream_faults import DRAW_FAULTS, FAULTS, LAST
 from stream_tiny import listed, tiny_task, witnessed_events
 from torch import Tensor
@@ -204,7 +205,7 @@ def test_systems_are_the_witness(system, sampling) -> None:
         assert not compared(task_of(sampling=sampling), kind, system)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", mostly_nightly(FAULTS, 4))
 def test_a_planted_fault_is_seen(name, monkeypatch) -> None:
     kinds = ("days", "ties")
     for kind in kinds:

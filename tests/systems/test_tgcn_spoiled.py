@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from nightly_cases import mostly_nightly
 from stream_faults import Plant, around, instead
 from torch import Tensor
 
@@ -178,7 +179,7 @@ CASES: list[tuple[Plant, tuple[str, dict[str, Any]], str]] = [
 """A fault, the cell that it is planted in, and subjects of checks that fail there."""
 
 
-@pytest.mark.parametrize(("plant", "cell", "wrong"), CASES, ids=[
+@pytest.mark.parametrize(("plant", "cell", "wrong"), mostly_nightly(CASES, 2), ids=[
     f"{number}-{name}-{wrong}" for number, (_, (name, _), wrong) in enumerate(CASES)
 ])  # fmt: skip
 def test_a_spoiled_part_fails_its_cell(plant, cell, wrong, monkeypatch):
