@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.models import TimelineModel, build_model
 from dgbench.models.timeline import Carry
-from dgbench.runtime.collectives import Communicator, TrafficMatrix, count_ranks
+from dgbench.runtime.collectives import Communicator, Exchange, TrafficMatrix, count_ranks
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_count
 from dgbench.systems.esdg.hybrid_plan import Balance, GroupShares, parts_of, row_blocks
 from dgbench.systems.esdg.partition import BlockShares, accumulate, block_ranges
 from dgbench.systems.esdg.partition_snapshots import SnapshotSplit
+from dgbench.systems.esdg.vertex import VertexSplit
 from dgbench.systems.esdg.vertex_plan import remote_reads
 
 PAPER_STEPS, PAPER_NODES = 192, 1_000_000
@@ -202,6 +205,69 @@ def count_snapshot(
     return count_ranks(walk, size)
 
 
+def count_vertex(
+    model: str,
+    reads: Sequence[np.ndarray],
+    *,
+    pair_reads: Sequence[np.ndarray] | None = None,
+    feature_dim: int = 2,
+    hidden_dim: int = 6,
+    window: int = 1,
+    blocks: int = 1,
+    checkpoint: bool = True,
+    precompute: bool = True,
+    pieces: int = 1,
+) -> TrafficMatrix:
+    """Walk an epoch of the vertex partition as each rank in turn, on tensors without memory.
+
+    It is the code that trains, its lists reduced to their lengths, so that P and the graph may be
+    as large as can be counted.
+
+    Args:
+        model: `cd_gcn`, `tm_gcn` or `evolvegcn_o`.
+        reads: for each step int64[P, P], vertices of the one (row) that the other (column) reads:
+            `vertex_plan.read_counts`.
+        pair_reads: the same for pairs of link prediction, `vertex_plan.pair_counts`; None: the loss
+            needs nothing of others.
+        feature_dim, hidden_dim, window: of the model.
+        blocks, checkpoint, precompute, pieces: as of `SnapshotRankTrainer`.
+
+    Returns:
+        Counts of every link in the phases forward, rerun and backward; their sum is
+        `vertex_floats`.
+
+    Raises:
+        UnknownKeyError, InvalidInputError: an argument out of range.
+    """
+    shape = reads[0].shape if len(reads) else (0, 0)
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1:
+        raise InvalidInputError(
+            f"'reads' begins with {list(shape)}; one matrix [P, P] for each step is needed"
+        )
+    if any(r.shape != shape for r in (*reads, *(pair_reads or ()))) or (
+        pair_reads is not None and len(pair_reads) != len(reads)
+    ):
+        raise InvalidInputError(
+            f"'reads' and 'pair_reads' differ in their shapes; {len(reads)} of {list(shape)} needed"
+        )
+    net = _shapes_only(timeline(model, feature_dim, hidden_dim, window))
+    ranges = block_ranges(len(reads), blocks)
+
+    def walk(comm: Communicator) -> None:
+        split = _CountedSplit(comm, net, reads, pieces=pieces, precompute=precompute)
+        loss_of = None
+        if pair_reads is not None:
+            scored = _CountedRows(comm, pair_reads, net.output_dim)
+
+            def loss_of(times: range, out: Tensor) -> Tensor:
+                return _Zero.apply(scored.convolve(times, out, scored.start(times, out)))
+
+        accumulate(split, ranges, loss_of, checkpoint=checkpoint)
+        net.zero_grad(set_to_none=True)
+
+    return count_ranks(walk, shape[0])
+
+
 def _shapes_only(net: TimelineModel) -> TimelineModel:
     """The model with temporal halves and a chain that give shapes without computing them."""
 
@@ -218,6 +284,58 @@ def _shapes_only(net: TimelineModel) -> TimelineModel:
 
     net.temporal, net.chain = temporal, chain
     return net
+
+
+class _CountedRows:
+    """Rows of a rank of which only the lengths of the messages are known."""
+
+    def __init__(self, comm: Communicator, reads: Sequence[np.ndarray], width: int) -> None:
+        self._comm, self._reads, self._width = comm, reads, width
+
+    def inputs(self, steps: range) -> Tensor:
+        return torch.empty(len(steps), 1, self._width, device="meta")
+
+    def start(self, steps: range, h: Tensor, *, grad: bool = True) -> Exchange | None:
+        if self._comm.size == 1:
+            return None
+        reads = sum(self._reads[t] for t in steps)
+        send, receive = reads[self._comm.rank].tolist(), reads[:, self._comm.rank].tolist()
+        rows = h.reshape(-1, h.shape[-1])[:1].expand(sum(send), -1)
+        return self._comm.start_all_to_all(rows, send, receive, grad=grad)
+
+    def convolve(self, steps: range, h: Tensor, begun: Exchange | None) -> Tensor:
+        return h * 1 if begun is None else h + begun.wait().sum(0)
+
+
+class _Zero(torch.autograd.Function):
+    """A loss of 0 that can be read, from a tensor without memory."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.like = x
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return torch.zeros_like(ctx.like)
+
+
+class _CountedSplit(VertexSplit):
+    """The vertex partition over `_CountedRows`."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        model: TimelineModel,
+        reads: Sequence[np.ndarray],
+        *,
+        pieces: int,
+        precompute: bool,
+    ) -> None:
+        check_count("'pieces'", pieces)
+        self.comm, self.model, self.task = comm, model, None
+        self.pieces, self.precompute, self.fused = pieces, precompute, False
+        self.held_rows = _CountedRows(comm, reads, model.input_dims[0])
 
 
 def timeline(
