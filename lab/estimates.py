@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -44,6 +44,12 @@ class Estimate:
         names = set(found.rows)
         used = tuple(row for row in rows if row.id in names)
         return cls(found.value, found.low, found.high, used, "ratio", found.processes, found)
+
+    def mapped(self, change: Callable[[float], float]) -> Estimate:
+        """With a monotone function of the number and of both ends."""
+        ends = [change(end) for end in (self.low, self.high) if end is not None]
+        low, high = sorted(ends) if len(ends) == 2 else (None, None)
+        return replace(self, value=change(self.value), low=low, high=high, ratio=None)
 
     def side(self, bar: float = 0.0) -> int:
         """1 where the whole interval lies above a bar, -1 below, 0 between.

@@ -102,6 +102,8 @@ class MeasuredQuantity:
     def _joined(self, other: Any, join: Callable[[float, float], float]) -> MeasuredQuantity:
         if not isinstance(other, MeasuredQuantity):
             return self.map(lambda value: join(value, other))
+        if any(one.estimated is not None or one.after for one in (self, other)):
+            raise TypeError("pooled numbers are compared by `over` and `less`, not inside a row")
 
         def sampled(context: EvaluationContext, mine: MeasuredQuantity) -> list[RowNumber]:
             first, second = (operand.samples(context) for operand in mine.operands)
@@ -121,7 +123,14 @@ class MeasuredQuantity:
         )
 
     def map(self, change: Callable[[float], float]) -> MeasuredQuantity:
-        """With a function of every number."""
+        """With a function of every number: of each sample, or of the pooled ones where these were
+        computed or joined."""
+        if self.estimated is not None or self.after:
+
+            def pooled(context: EvaluationContext, mine: dict[Coords, Estimate]) -> Any:
+                return {coords: one.mapped(change) for coords, one in mine.items()}
+
+            return replace(self, after=(*self.after, pooled))
 
         def sampled(context: EvaluationContext, mine: MeasuredQuantity) -> list[RowNumber]:
             return [one._replace(value=change(one.value), entry=None)

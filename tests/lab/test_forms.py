@@ -10,7 +10,15 @@ import pytest
 from dgbench.harness.store.row import Row
 from dgbench.lab import race_rules, rules
 from dgbench.lab import rule_combinations as combine
-from dgbench.lab.estimates import EvaluationContext, PaperForms, on_gpu, prefer, real_data, unnoted
+from dgbench.lab.estimates import (
+    Estimate,
+    EvaluationContext,
+    PaperForms,
+    on_gpu,
+    prefer,
+    real_data,
+    unnoted,
+)
 from dgbench.lab.figure_forms import SpeedupBars, StackedTime, Sweep
 from dgbench.lab.judging import judging
 from dgbench.lab.paper import Claim
@@ -116,8 +124,6 @@ def test_a_dimension_that_nobody_registered_is_an_error() -> None:
 
 
 def test_computed_numbers_are_selected_like_others() -> None:
-    from dgbench.lab.estimates import Estimate
-
     made = computed(
         lambda _: [({"dataset": name, "epoch": n}, Estimate(n)) for name in "gh" for n in (1, 2)],
         per=("dataset", "epoch"),
@@ -223,6 +229,19 @@ def test_a_model_or_a_proxy_is_said_only_where_it_is_used() -> None:
         rule = rules.all_above(EDGES, 0)
         assert combine.by_model(rule, "m", on_cpu_only=True)(rows).finding().model == used
         assert combine.as_proxy(rule, "m", on_cpu_only=True)(rows).finding().proxy == used
+
+
+def test_arithmetic_reaches_numbers_that_were_computed_or_joined() -> None:
+    made = computed(lambda _: [({"dataset": "g"}, Estimate(0.5, 0.4, 0.6))], per=("dataset",))
+    rows = [count("g", 3), count("h", 5)]
+    (one,) = (100 * made).estimates(context(rows)).values()
+    assert (one.value, one.low, one.high) == (50.0, 40.0, 60.0)
+    (one,) = (1 - made).estimates(context(rows)).values()
+    assert (one.low, one.high) == (0.4, 0.6)
+    (one,) = (2 * EDGES.mean_over("dataset")).estimates(context(rows)).values()
+    assert one.value == 8.0
+    with pytest.raises(TypeError):
+        made + EDGES
 
 
 def test_most_is_more_than_half() -> None:
