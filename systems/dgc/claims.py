@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from dgbench.lab.paper import Check
+from dgbench.lab.rules import checks_of
 from dgbench.systems.dgc.checks import (
     baselines,
     convergence,
@@ -20,13 +21,16 @@ from dgbench.systems.dgc.checks import (
     synthetic,
     workload,
 )
+from dgbench.systems.dgc.experiments import EXPERIMENTS
 from dgbench.systems.dgc.experiments.race_runs import DGC, EXACT, PLAIN, PSS, PSS_TS, PTS
+from dgbench.systems.dgc.experiments.settings import FORMS
 
 GRAPHS = ("amazon", "epinion", "movie", "stack")
 MODELS = ("t-gcn", "dysat", "mpnn-lstm")
 
 
 CHECKS: Final[dict[str, Check]] = {
+    **checks_of(FORMS, *(one for one in EXPERIMENTS if hasattr(one, "forms"))),
     # The graphs: Table 1, Figures 3 and 5(a, b), 13
     **{f"dgc-tab1-{graph}": sizes.table1 for graph in GRAPHS},
     "dgc-s71-windows": sizes.windows,

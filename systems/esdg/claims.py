@@ -7,10 +7,13 @@ from functools import wraps
 from typing import Any, Final
 
 from dgbench.lab.paper import Check, Claim, Finding
+from dgbench.lab.rules import checks_of
 from dgbench.systems.esdg.checks import checkpoint, convergence, difference, scaling, sizes, volume
-from dgbench.systems.esdg.experiments.settings import STAND_INS
+from dgbench.systems.esdg.experiments import EXPERIMENTS
+from dgbench.systems.esdg.experiments.settings import FORMS, STAND_INS
 
 TABLE: Final[dict[str, Check]] = {
+    **checks_of(FORMS, *(one for one in EXPERIMENTS if hasattr(one, "forms"))),
     # The graphs and settings
     **dict.fromkeys(sizes.TABLE1, sizes.table1),
     "esdg-s61-settings": sizes.settings,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dgbench.lab.paper import Check
+from dgbench.lab.rules import checks_of
 from dgbench.systems.gnnflow.checks import (
     accuracy,
     build,
@@ -18,8 +19,11 @@ from dgbench.systems.gnnflow.checks import (
     storage,
     traffic,
 )
+from dgbench.systems.gnnflow.experiments import EXPERIMENTS
+from dgbench.systems.gnnflow.experiments.settings import FORMS
 
 CHECKS: Final[dict[str, Check]] = {
+    **checks_of(FORMS, *(one for one in EXPERIMENTS if hasattr(one, "forms"))),
     # Blocks and memory: sections 2.2, 4.1, 4.2 and 6.2, Table 6
     "gnnflow-s22-tegra-snapshots": storage.tegra_snapshots,
     "gnnflow-s41-edge-block-size": storage.block_size,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from dgbench.lab.paper import Check
+from dgbench.lab.rules import checks_of
 from dgbench.lab.verbs import says
+from dgbench.systems.tgcn.experiments import EXPERIMENTS
 from dgbench.systems.tgcn.findings import (
     accuracy,
     devices,
@@ -18,8 +20,10 @@ from dgbench.systems.tgcn.findings import (
 )
 from dgbench.systems.tgcn.methods import ITS
 from dgbench.systems.tgcn.races import DYGNN, JODIE, TGCN
+from dgbench.systems.tgcn.settings import FORMS
 
 CHECKS: Final[dict[str, Check]] = {
+    **checks_of(FORMS, *(one for one in EXPERIMENTS if hasattr(one, "forms"))),
     "tgcn-abs-e2e-max-speedup": training.largest_gain,
     "tgcn-abs-8gpu-mean-scaling": scaling.projected(8, float),
     "tgcn-abs-sampling-max-speedup": sampling.largest_sampling_gain,

@@ -8,8 +8,10 @@ of an interaction graph (LastFM, Reddit), so that mean degrees shrink with the l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dgbench.lab.estimates import PaperForms
 from dgbench.lab.evidence import PapersGraphs
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName
@@ -72,6 +74,12 @@ BY_NAME: Final = GraphsByName(
 )
 panel: Final = BY_NAME.panel
 graph_title: Final = BY_NAME.title
+FORMS: Final = PaperForms(
+    "tgcn",
+    texts=Path(__file__).with_name("texts.yaml"),
+    labels={"dataset": graph_title},
+    order={"dataset": [graph.name for graph in ALL]},
+)
 PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS})
 TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
 SMALL_NAMES: Final = TWIN_NAMES[:3]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from dgbench.lab.estimates import PaperForms
 from dgbench.lab.evidence import PapersGraphs
 from dgbench.lab.printed import expanded
 from dgbench.systems.base import Preset
@@ -124,6 +125,12 @@ MODEL_TITLES: Final = {
     "dysat": "DySAT",
     "mpnn_lstm_bare": "MPNN-LSTM",
 }
+FORMS: Final = PaperForms(
+    "dgc",
+    texts=LEDGER.with_name("texts.yaml"),
+    labels={"dataset": BY_NAME.title, "model": MODEL_TITLES},
+    order={"dataset": [graph.name for graph in ALL], "model": MODELS},
+)
 MODEL_OF: Final = {"T-GCN": "tgcn_2layer", "DySAT": "dysat", "MPNN-LSTM": "mpnn_lstm_bare"}
 """Our model for a name of the ledger. T-GCN is the traffic model: GCNs inside a GRU."""
 

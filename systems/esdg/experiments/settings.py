@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dgbench.lab.estimates import PaperForms
 from dgbench.lab.evidence import PapersGraphs
 from dgbench.lab.printed import expanded, ledger
 from dgbench.systems.base import Preset
@@ -93,6 +94,12 @@ panel: Final = BY_NAME.panel
 
 MODELS: Final = ("tm_gcn", "cd_gcn", "evolvegcn_o")
 MODEL_TITLES: Final = {"tm_gcn": "TM-GCN", "cd_gcn": "CD-GCN", "evolvegcn_o": "EvolveGCN"}
+FORMS: Final = PaperForms(
+    "esdg",
+    texts=LEDGER.with_name("texts.yaml"),
+    labels={"dataset": BY_NAME.title, "model": MODEL_TITLES},
+    order={"dataset": [graph.name for graph in ALL], "model": MODELS},
+)
 SMOOTHING: Final = {"tm_gcn": "m_transform", "cd_gcn": "none", "evolvegcn_o": "edge_life"}
 """Smoothing that the paper applies to the graph before training each model (5.1)."""
 

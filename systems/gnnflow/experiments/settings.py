@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from dgbench.lab.estimates import PaperForms
 from dgbench.lab.evidence import PapersGraphs
 from dgbench.lab.printed import ledger, plain
 from dgbench.systems.base import Preset
@@ -174,6 +175,12 @@ MODELS: Final = ("tgn", "tgat", "dysat")
 """The temporal models of sections 6.1 to 6.3."""
 STATIC_MODELS: Final = ("graphsage", "gat")
 MODEL_TITLES: Final = {name: one.title for name, one in SETTINGS.items()}
+FORMS: Final = PaperForms(
+    "gnnflow",
+    texts=LEDGER.with_name("texts.yaml"),
+    labels={"dataset": BY_NAME.title, "model": MODEL_TITLES},
+    order={"dataset": [graph.name for graph in ALL], "model": MODELS},
+)
 MODEL_OF: Final = {one.title: name for name, one in SETTINGS.items()}
 """Our model for a name of the ledger."""
 DATASET_OF: Final = {graph.title: graph.name for graph in GRAPHS}
