@@ -13,7 +13,7 @@
 #   tests        every test that can share the device      alone      those that need all of it
 #   sanitizers   memcheck, racecheck, synccheck and initcheck over a driver of every kernel
 #   resources    registers and spills of every kernel, as the compiler says them
-#   ceilings     what the device can do                     predicted  operators, against predictions
+#   ceilings     what the device can do
 #   aggregation, recurrences, differences, sampling, placements, caches, draws: races of operators
 #   billion      a twin of 1.47 billion edges on one device
 #   pipad, tgcn, gnnflow, dgc, esdg: a paper's experiments, after what it calibrates
@@ -41,7 +41,7 @@ if [ "${1:-}" = session ]; then
   session "${2:-}"
   exit
 fi
-all="tests alone sanitizers resources ceilings predicted aggregation recurrences differences sampling
+all="tests alone sanitizers resources ceilings aggregation recurrences differences sampling
 placements caches draws billion pipad tgcn gnnflow dgc esdg"
 steps=()
 while [[ -n "${1:-}" && " ${all//$'\n'/ } " == *" $1 "* ]]; do
@@ -155,7 +155,7 @@ for name in "${steps[@]}"; do
       done
       ;;
     resources) step resources "$python" scripts/kernel_resources.py --out "$out/kernels.jsonl" ;;
-    ceilings | predicted | billion) measure "$name" run "operators/$name" ;;
+    ceilings | billion) measure "$name" run "operators/$name" ;;
     aggregation)
       measure aggregation run operators/aggregate operators/merged operators/merged_backward \
         operators/aggregation_variants

@@ -28,7 +28,7 @@ def plan_text(units: Sequence[Unit], call_s: float) -> str:
     calls = int(-(-total // call_s))
     head = (
         f"{len(units)} units left, {clock(total)}, {calls} calls of {clock(call_s)}: "
-        f"at most\n{answers} claims and predictions are answered"
+        f"at most\n{answers} claims are answered"
     )
     return f"{head}\n" + table(["call", "time", "until", "for", "unit", "what"], rows, {0, 1, 2, 3})
 

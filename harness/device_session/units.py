@@ -28,7 +28,7 @@ class CommandUnit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         name: of the unit and of its files. about: what it does, for the plan.
         command: arguments; `{rows}`, `{seconds}` and `{python}` stand for the file of rows, the
             seconds that it has, and the interpreter.
-        seconds: what it should take. answers: predictions or checks that it decides.
+        seconds: what it should take. answers: checks that it decides.
         stage: `check` and `prepare` run before all measurements, in this order; `measure` is
             ordered by answers per second.
     """

@@ -18,7 +18,6 @@ from dgbench.kernels_cuda.temporal_store.resident import ResidentStore
 from dgbench.models.ctdg import MemoryRows
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.stream_memory import VertexMemory
-from dgbench.systems.operators.predictions import batches
 
 VERTICES, WIDTH, EDGE_DIM, NODE_DIM = 40, 8, 3, 5
 
@@ -152,17 +151,6 @@ def test_a_batch_takes_few_launches_and_no_wait(there, log):
         inserts = 4
         assert names == inserts * ["launch"] + ["copy"] + (1 + 2 * 4 + 4 + 1 + 2) * ["launch"]
     assert both.there.store.num_events == 60
-
-
-def test_batches_of_a_prediction_are_those_of_the_cpu(there):
-    inputs = batches.Inputs(1 / 5000)
-    one = batches.DeviceBatches(inputs, there)
-    for _ in range(3):
-        one.play(one.launch)
-        one.ready()
-    assert one.unlike() == 0
-    one.played.pop()  # which the device did play
-    assert one.unlike() > 0
 
 
 def test_events_at_no_vertices_are_told_later(there):

@@ -27,7 +27,6 @@ from dgbench.systems.operators.experiments.placements import (
     PlacedSampling,
     PlacedUpdates,
 )
-from dgbench.systems.operators.experiments.predicted import Predicted
 from dgbench.systems.operators.experiments.sampling import (
     Insert,
     Sampling,
@@ -68,5 +67,4 @@ EXPERIMENTS: tuple[Grid, ...] = (
     Twins(),
     Billion(),
     Ceilings(),
-    Predicted(),
 )
