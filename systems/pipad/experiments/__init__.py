@@ -11,7 +11,6 @@ from dgbench.systems.pipad.experiments.fig12 import Fig12
 from dgbench.systems.pipad.experiments.memory import MemoryTraffic
 from dgbench.systems.pipad.experiments.preparation import Preparation
 from dgbench.systems.pipad.experiments.quality import SnapshotQuality
-from dgbench.systems.pipad.experiments.readings import Readings
 from dgbench.systems.pipad.experiments.space import Space
 from dgbench.systems.pipad.experiments.table1 import Table1
 from dgbench.systems.pipad.experiments.table2 import Table2
@@ -32,6 +31,5 @@ EXPERIMENTS = (
     Epochs(),
     Table2(),
     Ablation(),
-    Readings(),
     SnapshotQuality(),
 )
