@@ -219,6 +219,21 @@ def all_within(quantity: MeasuredQuantity, low: float, high: float, **more: Any)
     return compare_all(quantity, side, **more)
 
 
+def at_least_claim(ratios: MeasuredQuantity) -> Rule:
+    """Every ratio of times lies above the claim's by more than the noise floor; the least is
+    measured."""
+
+    def rule(context: EvaluationContext) -> RuleOutcome:
+        bar = float(context.claim.value)
+        found = compare_all(
+            ratios, lambda one: 0 if one.ratio is None else one.ratio.beyond(bar), unit="x",
+            report=lambda many: min(many, key=lambda one: one.value),
+        )(context)  # fmt: skip
+        return replace(found, target=bar)
+
+    return rule
+
+
 def at_most_claim(quantity: MeasuredQuantity) -> Rule:
     """No number lies above the claim's; the largest is measured."""
     return lambda context: at_most(

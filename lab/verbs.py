@@ -1,8 +1,7 @@
 """Verbs of claims of the papers that are not in forms yet (`lab/rules.py`): a check is one line of
 a table, `claim id: verb(what is looked at, ...)`.
 
-A *selection* names observations or rows of an experiment. A verb says what is asked of them and
-makes a `Check`: (claim, rows) -> `Finding`.
+A verb says what is asked of rows and makes a `Check`: (claim, rows) -> `Finding`.
 """
 
 from __future__ import annotations
@@ -12,59 +11,13 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
-from dgbench.lab import metrics
 from dgbench.lab.compare import Ratio, ratio_of
-from dgbench.lab.compare import observe_speedup as observe_speedup
-from dgbench.lab.evidence import finding, ids, missing
+from dgbench.lab.evidence import finding, missing
 from dgbench.lab.judging import judging_apart
 from dgbench.lab.paper import Check, Claim, Finding
-from dgbench.lab.table import OF_ROW, Table, rows_of
-from dgbench.lab.table import number as number
+from dgbench.lab.table import Table, rows_of
 
 Rows = Sequence[Any]
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Observations of one experiment.
-
-    Attributes:
-        experiment: its name. metric: of the observations, or None for all of a row.
-        none: why nothing was found, where nothing ran.
-        where: dimensions that they have.
-    """
-
-    experiment: str
-    metric: str | tuple[str, ...] | None = None
-    none: str = ""
-    where: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in (self.metric,) if isinstance(self.metric, str) else self.metric or ():
-            metrics.metric(name)
-        for name in self.where:
-            if name not in OF_ROW:
-                metrics.dimension(name)
-
-    def __call__(self, rows: Rows, **more: Any) -> Table:
-        """The observations in these rows."""
-        found = Table.of(rows, experiment=self.experiment)
-        return found.where(self.metric, **{**self.where, **more})
-
-    @property
-    def missing(self) -> Finding:
-        """The finding where there are none."""
-        return missing(self.none or f"the experiment '{self.experiment}' did not run")
-
-
-def observed(
-    experiment: str, metric: str | tuple[str, ...] | None = None, **where: Any
-) -> Selection:
-    """Observations of an experiment with these dimensions."""
-    return Selection(experiment, metric, where=where)
-
-
-# Verbs over selections
 
 
 def readings(said: str = "", **checks: Check) -> Check:
@@ -189,53 +142,5 @@ def says(selection: RowSelection, judge: Judge) -> Check:
         if "target" in plain:
             plain["target"] = float(plain["target"])
         return finding(plain.pop("rows", found), **plain)
-
-    return check
-
-
-# operators
-
-
-def at_least(selection: Selection, said: str = "") -> Check:
-    """The lowest of all ratios that processes formed over their turns against the claim's bar.
-
-    Holds where every interval lies above the bar by more than the noise floor, fails where one lies
-    as far below, and is undecided else. Such a claim is of the machine that runs, so that its CPU
-    measures it.
-
-    Args:
-        said: remark; {where} in it is what tells the lowest ratio from others: params and baseline.
-    """
-
-    def check(claim: Claim, rows: Rows) -> Finding:
-        found = selection(rows)
-        groups: dict[Any, list[Any]] = {}
-        for one in found:
-            groups.setdefault(one.place, []).append(one)
-        ratios = {key: ratio_of(Table(entries)) for key, entries in groups.items()}
-        known = {key: one for key, one in ratios.items() if one is not None}
-        if not known:
-            return selection.missing
-        bar = float(claim.value)
-        sides = {key: one.beyond(bar) for key, one in known.items()}
-        lost = [key for key, which in sides.items() if which < 0]
-        holds = min(sides.values()) > 0
-        place = min(lost or known, key=lambda key: known[key].value)
-        worst = known[place]
-        others = [set(key) for key in known]
-        apart = [pair for pair in place if not all(pair in pairs for pairs in others)]
-        where = ", ".join(f"{name} {value}" for name, value in apart or place)
-        return Finding(
-            measured=worst.value,
-            low=worst.low,
-            high=worst.high,
-            target=bar,
-            holds=holds,
-            undecided=not holds and not lost,
-            rows=ids(found.rows),
-            processes=min(one.processes for one in known.values()),
-            reason=said.format(where=where) or f"lowest of {len(known)}: {where}",
-            deviation=max((g for r in found.rows for g in r.deviation.values()), default=None),
-        )
 
     return check

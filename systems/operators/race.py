@@ -23,12 +23,18 @@ from typing import Any, ClassVar, Final
 import torch
 from msgspec.structs import replace
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of, take_control, with_control
+from dgbench.lab.compare import (
+    TURN_INTERVAL,
+    Ratio,
+    observe_speedup,
+    ratio_of,
+    take_control,
+    with_control,
+)
 from dgbench.lab.experiment import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import NUMERIC, ResultCheck
 from dgbench.lab.table import Table
-from dgbench.lab.verbs import observe_speedup
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.operators.timing import CallSetting, Timer, open_timer
 
