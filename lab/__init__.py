@@ -1,1 +1,1 @@
-"""Building blocks of experiments and claims: cells, observations, comparisons, verbs, charts."""
+"""Building blocks of experiments and claims: cells, observations, comparisons, forms, charts."""

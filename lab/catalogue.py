@@ -35,7 +35,6 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "part": (str, "which of the kinds of cells that an experiment has"),
     "what": (str, "which of the kinds of cells that an experiment has"),
     "case": (str, "name of a prepared workload"),
-    "contender": (str, "one of those that race in cells of their own"),
     "operator": (str, "name of a race of operators"),
     "graphs": (str, "a group of graphs that is worked on in one cell"),
     "weights": (str, "distribution that weights are drawn from"),
@@ -58,6 +57,9 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "dtype": (str, "type of floats, where it is not float32"),
     "group_size": (int, "ranks that share a snapshot"),
     "pieces": (int, "pieces that an exchange is cut into"),
+    "cut": (str, "way to cut the events of a sample into snapshots"),
+    "mixing": (float, "share of the edges of planted blocks that leave their block"),
+    "transport": (str, "what carries rows between ranks: auto, gloo or backend"),
     # DGC
     "quarter": (int, "which of four equal runs of snapshots, from 1"),
     "presence": (str, "rule by which a vertex counts as present in a snapshot"),

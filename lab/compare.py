@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dgbench.lab.judging import current_floor, note_decision, note_ratio, note_read
 from dgbench.lab.metrics import metric
-from dgbench.lab.table import Entry, Table, in_ratios
+from dgbench.lab.table import Entry, Observation, Table, in_ratios
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import ConfidenceInterval, paired_ratio, pooled_ratio, side
 
@@ -351,6 +351,25 @@ def ratio(numerator: Table, denominator: Table) -> Ratio | None:
     if not groups:
         return None
     return _resting_on(list(used.values()), *_pooled(groups, level_of(used.values())))
+
+
+def ratio_over_workloads(values: Iterable[tuple[Any, float]], metric: str) -> Ratio | None:
+    """Geometric mean over workloads of ratios of processes; None where none is positive.
+
+    Workloads are those named (groups of rows, and what one row has several of), so that their
+    differences are no noise. One with a single process leaves the mean without an interval.
+
+    Args:
+        values: rows, each with a ratio. metric: that they are of.
+    """
+    numbers: dict[str, int] = defaultdict(int)
+    sides: tuple[list[Entry], list[Entry]] = [], []
+    for row, value in values:
+        numbers[row.id] += 1
+        for entries, name, number in zip(sides, ("first", "second"), (value, 1.0), strict=True):
+            dims = {"part": str(numbers[row.id]), "setting": name}
+            entries.append(Entry(row, Observation(metric=metric, value=number, dims=dims)))
+    return ratio(*map(Table, sides))
 
 
 _Groups = dict[tuple[str, str], dict[tuple, dict[tuple[str, int, Start], tuple[float, float]]]]

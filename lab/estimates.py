@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from dgbench.lab.compare import Ratio
 from dgbench.lab.evidence import uses_twin
 from dgbench.lab.judging import current_floor, judging
 from dgbench.lab.table import OF_ROW, Entry, Observation, _allows
+from dgbench.runtime.statistics import t_quantile
 
 Coords = tuple[tuple[str, Any], ...]
 """Dimensions and values of a number, in the order of its quantity."""
@@ -25,7 +27,8 @@ class Estimate:
     Attributes:
         value, low, high: with its 95 % interval, None where there is none.
         rows: that it rests on.
-        kind: `ratio` or `seeds` (without an interval it decides nothing), `timed` or `exact`.
+        kind: `ratio` or `seeds` (without an interval it decides nothing), `timed`, `exact` or
+            `printed` by the paper.
         processes: pairs that ratios rest on, of the one with the fewest, else None.
         ratio: as it was pooled, None where it is none of `lab.compare`.
     """
@@ -76,6 +79,29 @@ class Estimate:
         if self.low is not None and self.high is not None:
             shown += f" [{self.low:.3g}, {self.high:.3g}]"
         return f"{shown}{unit if unit in ('x', '') else ' ' + unit}"
+
+
+def mean_of_seeds(values: Sequence[float], rows: Sequence[Any]) -> Estimate:
+    """Mean over seeds with its t interval; without one, where there is a single seed."""
+    value = sum(values) / len(values)
+    if len(values) < 2:
+        return Estimate(value, rows=tuple(rows), kind="seeds")
+    variance = sum((one - value) ** 2 for one in values) / (len(values) - 1)
+    half = t_quantile(len(values) - 1, 0.95) * math.sqrt(variance / len(values))
+    return Estimate(value, value - half, value + half, tuple(rows), "seeds")
+
+
+def join_estimates(many: Sequence[Estimate], join: Callable[[list[float]], float]) -> Estimate:
+    """One number for several; the least and the largest have an interval, where all have one."""
+    lows = [one.low for one in many if one.low is not None and join in (min, max)]
+    highs = [one.high for one in many if one.high is not None and join in (min, max)]
+    rows = tuple({row.id: row for one in many for row in one.rows}.values())
+    whole = len(lows) == len(highs) == len(many)
+    return Estimate(
+        join([one.value for one in many]), join(lows) if whole else None,
+        join(highs) if whole else None, rows, many[0].kind,
+        min((one.processes for one in many if one.processes), default=None),
+    )  # fmt: skip
 
 
 class RowNumber(NamedTuple):
@@ -177,3 +203,8 @@ def prefer(wanted: Filter) -> Filter:
 
 NOTHING: Final = Observation(metric="", value=0)
 """Observation of an entry that stands for a row as a whole."""
+
+
+def gaps_of_failures(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """All entries; for gaps of a figure the rows that failed: others lack what was not planned."""
+    return [one for one in entries if one.of is not NOTHING or one.row.status != "ok"]

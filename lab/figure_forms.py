@@ -34,8 +34,9 @@ class FigureForm:
         y: a quantity; or several by words, which stand in the dimension `of`.
         fields: of a mark. value: name of the field of the number.
         scale: factor from the metric's unit to the axis'. more: further fields.
-        gaps: fields in which one gap stands for all marks where none of them is drawn; None for no
-            gaps. without: words of a gap that no failed row explains.
+        printed: the paper's numbers beside them, see `MeasuredQuantity.printed`.
+        gaps: fields, and their forms, in which one gap stands for all marks where none of them is
+            drawn; None for no gaps. without: words of a gap that no failed row explains.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class FigureForm:
     value: str = "y"
     scale: float = 1.0
     more: More | None = None
+    printed: MeasuredQuantity | None = None
     gaps: Mapping[str, Any] | None = None
     without: str = "skipped: not run"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -70,20 +72,26 @@ class FigureForm:
             for coords, one in numbers.items():
                 dims = {**dict(coords), **of}
                 fields = self._fields(self.fields, context, dims, one.rows)
-                drawn |= {self._joint(fields), str(fields)}
+                drawn |= {self._joint(fields, context, dims), str(fields)}
                 more = self.more(context, dims, one) if self.more else {}
                 yield {**fields, **self._number(quantity, one), **more}
-            planned = {} if self.gaps is None else quantity.planned(context)
+            planned = {} if self.gaps is None or quantity.is_printed else quantity.planned(context)
             lacking += [
-                (self._fields(self.fields, context, {**dict(coords), **of}, rows), rows)
+                ({**dict(coords), **of}, rows)
                 for coords, rows in planned.items() if not _drawn(coords, numbers)
             ]  # fmt: skip
+        if self.printed is not None:
+            for coords, one in self.printed.estimates(context).items():
+                fields = self._fields(self.fields, context, dict(coords), one.rows)
+                yield {**fields, **self._number(self.printed, one), "series": "printed"}
         gaps: dict[str, tuple[Mark, list[Any]]] = {}
-        for fields, rows in lacking:
+        for dims, rows in lacking:
+            fields = self._fields(self.fields, context, dims, rows)
             if str(fields) in drawn:  # of another row
                 continue
-            whole = {} if self._joint(fields) in drawn else self.gaps
-            gap = {k: v for k, v in {**fields, **(whole or {})}.items() if v is not None}
+            if self._joint(fields, context, dims) not in drawn:
+                fields |= self._fields(self.gaps or {}, context, dims, rows)
+            gap = {k: v for k, v in fields.items() if v is not None}
             gaps.setdefault(str(gap), (gap, []))[1].extend(rows)
         for gap, rows in gaps.values():
             bad = [row for row in rows if row.status != "ok"]
@@ -94,12 +102,15 @@ class FigureForm:
                 "row_ids": list(dict.fromkeys(row.id for row in bad)),
             }  # fmt: skip
 
-    def _joint(self, fields: Mark) -> str:
-        """Fields of a mark without those that one gap for all of them has in their place."""
-        return str({name: one for name, one in fields.items() if name not in (self.gaps or {})})
+    def _joint(self, fields: Mark, context: EvaluationContext, dims: Mapping[str, Any]) -> str:
+        """Fields of a mark with those that one gap for all of them has in their place; apart from
+        those of a mark that has the gap's own."""
+        return "joint " + str({**fields, **self._fields(self.gaps or {}, context, dims, ())})
 
     def _number(self, quantity: MeasuredQuantity, one: Estimate) -> Mark:
         mark: Mark = {self.value: self.scale * one.value, "row_ids": [row.id for row in one.rows]}
+        if one.kind == "printed":
+            return {**mark, "paper": True}
         if one.kind in ("ratio", "seeds"):
             ends = (None if end is None else self.scale * end for end in (one.low, one.high))
             mark["low"], mark["high"] = ends
@@ -128,30 +139,30 @@ class FigureForm:
 def Sweep(
     name: str, title: str, y: Any, *, x: str, series: str, panel: str = "", scale: float = 1.0,
     more: More | None = None, gaps: Mapping[str, Any] | None = None, without: str = "",
-    **options: Any,
+    printed: MeasuredQuantity | None = None, **options: Any,
 ) -> FigureForm:  # fmt: skip
     """Lines over a size, or dots over categories.
 
     Args:
-        gaps, without, more: see `FigureForm`.
+        gaps, without, more, printed: see `FigureForm`.
     """
     fields = {"panel": panel, "series": series, "x": x} if panel else {"series": series, "x": x}
-    return FigureForm("sweep", name, title, y, fields, "y", scale, more,
-                      gaps or {}, without or "skipped: not run",
-                      options)  # fmt: skip
+    return FigureForm("sweep", name, title, y, fields, "y", scale, more, printed,
+                      gaps or {}, without or "skipped: not run", options)  # fmt: skip
 
 
 def SpeedupBars(
     name: str, title: str, y: Any, *, row: str, system: str, baseline: str, panel: str = "",
     more: More | None = None, gaps: Mapping[str, Any] | None = None,
-    contenders: Mapping[str, Any] | None = None,
+    contenders: Mapping[str, Any] | None = None, without: str = "",
     **options: Any,
 ) -> FigureForm:  # fmt: skip
     """Dots of how many times faster a system is than a baseline, with intervals."""
     fields = {"panel": panel} if panel else {}
     fields |= {"row": row, "system": system, "baseline": baseline}
     return FigureForm("speedup", name, title, y, fields, "value", more=more, gaps=gaps or {},
-                      options=options, contenders=contenders or {})  # fmt: skip
+                      without=without or "skipped: not run", options=options,
+                      contenders=contenders or {})  # fmt: skip
 
 
 def StackedTime(
@@ -166,11 +177,11 @@ def StackedTime(
 
 
 def _filled(
-    form: str, context: EvaluationContext, dims: Mapping[str, Any], twin: bool = False
+    form: Any, context: EvaluationContext, dims: Mapping[str, Any], twin: bool = False
 ) -> Any:
     """A field's words; None where it is empty. `twin`: a dataset's says that it is one."""
-    if not form:
-        return None
+    if not form or not isinstance(form, str):
+        return form or None
     if form in dims:
         return dims[form]
     filled = ""

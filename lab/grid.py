@@ -24,6 +24,7 @@ class Grid(Experiment):
         axes: param -> its values, or preset -> its values (`None` for presets not named).
         fixed: params that all cells have, behind those of the axes.
         group: format of params that names a cell's group.
+        interleaved: whether the contenders of a cell take turns inside its process.
         repeats, timeout_s: numbers, or by preset.
         charts: figures.
     """
@@ -31,6 +32,7 @@ class Grid(Experiment):
     axes: ClassVar[Mapping[str, Any]] = {}
     fixed: ClassVar[Mapping[str, Any]] = {}
     group: ClassVar[str] = "{dataset}"
+    interleaved: ClassVar[bool] = False
     repeats: ClassVar[Any] = 1
     timeout_s: ClassVar[Any] = 60.0
     charts: ClassVar[tuple[FigureSpec, ...]] = ()
@@ -52,6 +54,7 @@ class Grid(Experiment):
     def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
         """A cell with these params; `fields` stand for those of the class."""
         group = fields.pop("group", "") or self.group.format(**params)
+        fields.setdefault("interleaved", self.interleaved)
         fields.setdefault("repeats", by_preset(self.repeats, preset))
         fields.setdefault("timeout_s", by_preset(self.timeout_s, preset))
         return self.cell_of({**params, **self.fixed}, group, **fields)

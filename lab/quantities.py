@@ -20,14 +20,21 @@ from statistics import fmean, median
 from typing import Any
 
 from dgbench.lab import metrics
-from dgbench.lab.compare import CONTROL, ratio, ratio_of
-from dgbench.lab.estimates import NOTHING, Coords, Estimate, EvaluationContext, Filter, RowNumber
+from dgbench.lab.compare import CONTROL, ratio, ratio_of, ratio_over_workloads
+from dgbench.lab.estimates import (
+    NOTHING,
+    Coords,
+    Estimate,
+    EvaluationContext,
+    Filter,
+    RowNumber,
+    join_estimates,
+    mean_of_seeds,
+)
 from dgbench.lab.table import Entry, Observation, Table, _allows, _named, usable
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.statistics import t_quantile
 
 Derive = Callable[[EvaluationContext, "MeasuredQuantity"], Any]
-Change = Callable[["MeasuredQuantity"], "MeasuredQuantity"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,7 @@ class MeasuredQuantity:
         dims: those that are coordinates. filters: which rows count.
         pooling: how the samples of one coordinate become a number, see `pooled`.
         with_instruments: `only` rows of instrumented processes, or them `also`.
+        is_printed: whether the numbers are the paper's, see `printed`.
         operands: quantities that it is made of; `where`, `per` and `keep` reach them, too.
         after: changes of the pooled numbers.
     """
@@ -54,6 +62,7 @@ class MeasuredQuantity:
     filters: tuple[Filter, ...] = ()
     pooling: str = ""
     with_instruments: str = ""
+    is_printed: bool = False
     operands: tuple[MeasuredQuantity, ...] = ()
     after: tuple[Callable[..., Any], ...] = ()
 
@@ -84,7 +93,8 @@ class MeasuredQuantity:
         return self._everywhere(lambda one: replace(one, filters=(*one.filters, *filters)))
 
     def pooled(self, how: str) -> MeasuredQuantity:
-        """Pooled by `mean`, `median`, `min`, `max`, `sum`, `last`, `seeds` or `ratio`."""
+        """Pooled by `mean`, `median`, `min`, `max`, `sum`, `last`, `seeds`, `ratio` or `workloads`:
+        see `lab.compare.ratio_over_workloads`."""
         return replace(self, pooling=how)
 
     def instrumented(self, also: bool = False) -> MeasuredQuantity:
@@ -123,20 +133,23 @@ class MeasuredQuantity:
         )
 
     def map(self, change: Callable[[float], float]) -> MeasuredQuantity:
-        """With a function of every number: of each sample, or of the pooled ones where these were
-        computed or joined."""
+        """With a function of each sample, or of pooled numbers that were computed or joined."""
         if self.estimated is not None or self.after:
-
-            def pooled(context: EvaluationContext, mine: dict[Coords, Estimate]) -> Any:
-                return {coords: one.mapped(change) for coords, one in mine.items()}
-
-            return replace(self, after=(*self.after, pooled))
+            return self.map_pooled(change)
 
         def sampled(context: EvaluationContext, mine: MeasuredQuantity) -> list[RowNumber]:
             return [one._replace(value=change(one.value), entry=None)
                     for one in mine.operands[0].samples(context)]  # fmt: skip
 
         return self._derived(sampled, self)
+
+    def map_pooled(self, change: Callable[[float], float]) -> MeasuredQuantity:
+        """With a monotone function of every pooled number and of the ends of its interval."""
+
+        def pooled(context: EvaluationContext, mine: dict[Coords, Estimate]) -> Any:
+            return {coords: one.mapped(change) for coords, one in mine.items()}
+
+        return replace(self, after=(*self.after, pooled))
 
     def __add__(self, other: Any) -> MeasuredQuantity:
         return self._joined(other, lambda a, b: a + b)
@@ -158,7 +171,7 @@ class MeasuredQuantity:
     # Between pooled numbers
 
     def over(self, other: MeasuredQuantity) -> MeasuredQuantity:
-        """Pooled numbers over those of another quantity where their coordinates agree."""
+        """Pooled numbers over another's where coordinates agree; exact ones keep intervals."""
         return self._between(other, lambda a, b: a / b if b else math.nan)
 
     def less(self, other: MeasuredQuantity) -> MeasuredQuantity:
@@ -170,17 +183,32 @@ class MeasuredQuantity:
         change = lambda context, mine: mine or other.estimates(context)  # noqa: E731
         return replace(self, after=(*self.after, change))
 
+    def printed(self, number: Callable[[Mapping[str, Any]], float | None]) -> MeasuredQuantity:
+        """The paper's numbers at the coordinates of these, which `number` gives by dimensions; none
+        where it prints none."""
+
+        def change(context: EvaluationContext, mine: dict[Coords, Estimate]) -> Any:
+            return {coords: Estimate(value, rows=one.rows, kind="printed")
+                    for coords, one in mine.items()
+                    if (value := number(dict(coords))) is not None}  # fmt: skip
+
+        return replace(self, after=(*self.after, change), is_printed=True)
+
     def _between(
         self, other: MeasuredQuantity, join: Callable[[float, float], float]
     ) -> MeasuredQuantity:
+        def joined(one: Estimate, two: Estimate) -> Estimate:
+            made = replace(one.mapped(lambda v: join(v, two.value)), rows=_rows(one, two))
+            exact = two.kind == "exact"
+            return made if exact else replace(made, low=None, high=None, processes=None)
+
         def change(context: EvaluationContext, mine: dict[Coords, Estimate]) -> Any:
             pairs = [
-                (_merged(a, b), Estimate(join(one.value, two.value), rows=_rows(one, two),
-                                         kind=one.kind))
+                (_merged(a, b), joined(one, two))
                 for a, one in mine.items()
                 for b, two in other.estimates(context).items()
                 if _agree(a, b)
-            ]  # fmt: skip
+            ]
             return {coords: one for coords, one in pairs if not math.isnan(one.value)}
 
         return replace(self, after=(*self.after, change))
@@ -194,7 +222,7 @@ class MeasuredQuantity:
             for coords, one in mine.items():
                 rest = tuple(pair for pair in coords if pair[0] not in dims)
                 groups.setdefault(rest, []).append(one)
-            joined = {coords: _joined(many, join) for coords, many in groups.items()}
+            joined = {coords: join_estimates(many, join) for coords, many in groups.items()}
             return {coords: one for coords, one in joined.items() if not math.isnan(one.value)}
 
         return replace(self, after=(*self.after, change))
@@ -208,8 +236,7 @@ class MeasuredQuantity:
     def samples(self, context: EvaluationContext) -> list[RowNumber]:
         """A number for each row at its coordinates; none where it is NaN.
 
-        Raises:
-            InvalidInputError: the quantity is formed of several rows, as a paired ratio is.
+        Raises InvalidInputError where several rows form the quantity, as of a paired ratio.
         """
         if self.sampled is None:
             raise InvalidInputError("a quantity that several rows form has no number for each row")
@@ -231,13 +258,13 @@ class MeasuredQuantity:
             listed = ((order.get(dim, []), value) for dim, value in coords)
             return [values.index(one) if one in values else len(values) for values, one in listed]
 
-        keys = sorted(found, key=rank)
+        keys = sorted((coords for coords, one in found.items() if one is not None), key=rank)
         found = {coords: found[coords] for coords in keys}
         for change in self.after:
             found = change(context, found)
         return found
 
-    def _pooled(self, samples: Sequence[RowNumber]) -> Estimate:
+    def _pooled(self, samples: Sequence[RowNumber]) -> Estimate | None:
         values = [one.value for one in samples]
         rows = tuple({one.row.id: one.row for one in samples}.values())
         how = self.pooling or ("ratio" if self._is_ratio else "mean")
@@ -245,6 +272,9 @@ class MeasuredQuantity:
             found = ratio_of(Table(one.entry for one in samples if one.entry is not None))
             assert found is not None
             return Estimate.of_ratio(found, rows)
+        if how == "workloads":
+            found = ratio_over_workloads([(one.row, one.value) for one in samples], self.leaf)
+            return None if found is None else Estimate.of_ratio(found, rows)
         if how == "seeds":
             return mean_of_seeds(values, rows)
         if how == "last":
@@ -282,28 +312,39 @@ class MeasuredQuantity:
     def planned(self, context: EvaluationContext) -> dict[Coords, list[Any]]:
         """Coordinates that rows of any status stand for, with these rows.
 
-        Of a paired quantity these are the coordinates of all rows, where its second contender has
-        any. A dimension of observations alone has the values that the quantity allows, else those
-        that some row has; it is left out where no row has one.
+        Of a paired quantity: of all rows, where its second contender has any. A dimension of
+        observations, or of computed numbers, has the values that the quantity allows, else those
+        of the row's numbers, else those that some row has; it is left out where no row has one.
         """
-        rows = [row for row in context.rows if CONTROL not in row.params
-                and row.experiment == (self.experiment or context.experiment)]  # fmt: skip
+        rows = [
+            row for row in context.rows
+            if CONTROL not in row.params
+            and (self.with_instruments or not row.instrumented or row.status != "ok")
+            and row.experiment == (self.experiment or context.experiment)
+            and all(_allows(self.fixed[n], v) for n, v in row.params.items() if n in self.fixed)
+        ]  # fmt: skip
         entries = [Entry(row, NOTHING) for row in rows]
         for kept in self.filters:
             entries = kept(entries, context)
         rows = [one.row for one in entries]
         of_cells = {name for row in rows for name in row.params}
-        seen = [dict(coords) for coords in self.estimates(context)]
+        seen: list[dict[str, Any]] = []
+        of_row: dict[str, list[dict[str, Any]]] = {}
+        for coords, one in self.estimates(context).items():
+            seen.append(dict(coords))
+            for row in one.rows:
+                of_row.setdefault(row.id, []).append(seen[-1])
         found: dict[Coords, list[Any]] = {}
         for row in rows:
             options: list[list[tuple[str, Any]]] = []
             for dim in dict.fromkeys((*self.dims, *self.fixed)):
                 value, wanted = context.value(Entry(row, NOTHING), dim), self.fixed.get(dim)
-                if value is not None or dim in of_cells:
+                if value is not None or (dim in of_cells and (self.sampled or self.operands)):
                     fits = dim not in self.fixed or _allows(wanted, value)
                     values = [value] if fits and (value is not None or dim in self.fixed) else []
                 else:
-                    known = wanted if isinstance(wanted, tuple) else [o.get(dim) for o in seen]
+                    own = of_row.get(row.id, seen)
+                    known = wanted if isinstance(wanted, tuple) else [o.get(dim) for o in own]
                     values = list(dict.fromkeys(known)) or [None]
                 options.append([(dim, one) for one in values])
             for each in product(*options):
@@ -413,16 +454,6 @@ def paired(first: MeasuredQuantity, second: MeasuredQuantity) -> MeasuredQuantit
                     operands=(first, second))  # fmt: skip
 
 
-def mean_of_seeds(values: Sequence[float], rows: Sequence[Any]) -> Estimate:
-    """Mean over seeds with its t interval; without one, where there is a single seed."""
-    value = sum(values) / len(values)
-    if len(values) < 2:
-        return Estimate(value, rows=tuple(rows), kind="seeds")
-    variance = sum((one - value) ** 2 for one in values) / (len(values) - 1)
-    half = t_quantile(len(values) - 1, 0.95) * math.sqrt(variance / len(values))
-    return Estimate(value, value - half, value + half, tuple(rows), "seeds")
-
-
 def _rows_of(context: EvaluationContext, mine: MeasuredQuantity) -> list[Any]:
     """Usable rows of its experiment, then those with instruments where it has them."""
     plain = [] if mine.with_instruments == "only" else filter(usable, context.rows)
@@ -464,18 +495,6 @@ def _merged(first: Coords, second: Coords) -> Coords:
 def _agree(first: Coords, second: Coords) -> bool:
     others = dict(second)
     return all(others.get(dim, value) == value for dim, value in first)
-
-
-def _joined(many: Sequence[Estimate], join: Callable[[list[float]], float]) -> Estimate:
-    """One number for several; the least and the largest have an interval, where all have one."""
-    lows = [one.low for one in many if one.low is not None and join in (min, max)]
-    highs = [one.high for one in many if one.high is not None and join in (min, max)]
-    whole = len(lows) == len(highs) == len(many)
-    return Estimate(
-        join([one.value for one in many]), join(lows) if whole else None,
-        join(highs) if whole else None, _rows(*many), many[0].kind,
-        min((one.processes for one in many if one.processes), default=None),
-    )  # fmt: skip
 
 
 def _rows(*estimates: Estimate) -> tuple[Any, ...]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from dgbench.lab.estimates import Coords, EvaluationContext
 from dgbench.lab.evidence import some
-from dgbench.lab.quantities import MeasuredQuantity
-from dgbench.lab.rules import (
+from dgbench.lab.outcomes import (
     ANYTHING,
     Rule,
     RuleOutcome,
@@ -18,6 +17,7 @@ from dgbench.lab.rules import (
     rows_of_all,
     words,
 )
+from dgbench.lab.quantities import MeasuredQuantity
 
 
 def ahead_of_all(

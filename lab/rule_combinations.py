@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from dgbench.lab.estimates import EvaluationContext, unnoted
 from dgbench.lab.judging import judging_apart
+from dgbench.lab.outcomes import Required, Rule, RuleOutcome, lacking_words, rows_of_all
 from dgbench.lab.quantities import MeasuredQuantity
-from dgbench.lab.rules import Rule, RuleOutcome, rows_of_all
 
 
 def with_printed_value(sign: Rule, value: Rule) -> Rule:
@@ -26,16 +26,23 @@ def with_printed_value(sign: Rule, value: Rule) -> Rule:
         return replace(
             first, sides=sides, met=second.side > 0, rows=rows_of_all(first, second),
             measured={**first.measured, **second.measured},
+            remarks=(*first.remarks, *second.remarks),
         )  # fmt: skip
 
     return rule
 
 
-def both(*rules: Rule) -> Rule:
-    """All statements hold; the sides of all decide together."""
+def both(*rules: Rule, whatever_ran: bool = False) -> Rule:
+    """All statements hold; the sides of all decide together.
+
+    Args:
+        whatever_ran: one that lacks what it needs takes no part; else nothing is decided without.
+    """
 
     def rule(context: EvaluationContext) -> RuleOutcome:
         found = [one(context) for one in rules]
+        if whatever_ran:
+            found = [one for one in found if not one.lacking] or found[:1]
         for one in found:
             if one.lacking:
                 return one
@@ -46,7 +53,8 @@ def both(*rules: Rule) -> Rule:
         return replace(
             found[0], sides=tuple(side for one in found for side in one.sides), measured=measured,
             estimates=tuple(number for one in found for number in one.estimates),
-            rows=rows_of_all(*found), remarks=tuple(word for one in found for word in one.remarks),
+            rows=rows_of_all(*found),
+            remarks=tuple(dict.fromkeys(word for one in found for word in one.remarks)),
         )  # fmt: skip
 
     return rule
@@ -87,6 +95,18 @@ def first_found(*rules: Rule) -> Rule:
     return rule
 
 
+def complete(rule: Rule, quantity: MeasuredQuantity, required: Required) -> Rule:
+    """The outcome of a rule where a quantity has numbers at all required values."""
+
+    def whole(context: EvaluationContext) -> RuleOutcome:
+        with unnoted():
+            numbers = quantity.estimates(context)
+        lacking = lacking_words(quantity, numbers, context, required)
+        return RuleOutcome(lacking=lacking) if lacking else rule(context)
+
+    return whole
+
+
 def interpretations(why: str, rules: Mapping[str, Rule]) -> Rule:
     """The claim under each interpretation that the paper leaves open; numbers that one reads count
     for it alone."""
@@ -104,16 +124,20 @@ def interpretations(why: str, rules: Mapping[str, Rule]) -> Rule:
     return rule
 
 
-def by_model(rule: Rule, model: str, *, on_cpu_only: bool = False) -> Rule:
-    """The outcome of a rule that computes with a model of another machine.
+def by_model(
+    rule: Rule, model: str, *, on_cpu_only: bool = False, of_parts_only: bool = False
+) -> Rule:
+    """The outcome of a rule that computes with a model of another machine or of a whole dataset.
 
     Args:
         on_cpu_only: only rows of a CPU need the model.
+        of_parts_only: only rows on a part of a dataset need it.
     """
 
     def modelled(context: EvaluationContext) -> RuleOutcome:
         found = rule(context)
         used = not on_cpu_only or any(row.device != "cuda" for row in found.rows)
+        used &= not of_parts_only or any(row.data.get("scale", 1.0) != 1.0 for row in found.rows)
         return replace(found, model=model if used else "")
 
     return modelled

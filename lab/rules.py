@@ -2,131 +2,30 @@
 
     claims = {"pipad-s43-epochs-similar": all_within(COST, 0.9, 1.1)}
 
-A rule gives a `RuleOutcome` with a side for each comparison: 1 for the statement, -1 against it, 0
-inside the noise. A statement holds where all sides are for it, fails where one is against it, and
-is undecided otherwise. The words of a finding are formed here alone.
+What a rule gives is a `RuleOutcome`, see `outcomes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import product
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
-from dgbench.lab.estimates import Coords, Estimate, EvaluationContext, PaperForms
-from dgbench.lab.evidence import finding, missing, some
-from dgbench.lab.paper import Check, Claim, Finding
+from dgbench.lab.estimates import Coords, Estimate, EvaluationContext
+from dgbench.lab.evidence import some
+from dgbench.lab.outcomes import (
+    ANYTHING,
+    Required,
+    Rule,
+    RuleOutcome,
+    labels,
+    lacking_words,
+    outcome,
+    rows_of_all,
+    words,
+)
 from dgbench.lab.quantities import MeasuredQuantity
-from dgbench.lab.result_checks import NUMERIC
 from dgbench.lab.table import Table
-
-Required = Mapping[str, Sequence[Any]]
-"""Values of dimensions of which every combination must be there."""
-ANYTHING: Final[Required] = {}
-
-
-@dataclass(frozen=True)
-class RuleOutcome:
-    """Outcome of a rule, before it becomes a finding.
-
-    Attributes:
-        sides: of the comparisons, by their words. rows: that it rests on.
-        measured: value, or words by label.
-        reported: the number that a verdict compares with `target`.
-        met: whether printed values are met, None where none are asked for; the sides then say the
-            direction alone.
-        direction: side of the direction, where it is another than that of the sides.
-        estimates: whose processes count. remarks: of the reason.
-        lacking: why nothing was found. model, proxy, interpretations: see `Finding`.
-    """
-
-    sides: tuple[tuple[str, int], ...] = ()
-    rows: tuple[Any, ...] = ()
-    measured: Any = None
-    reported: Estimate | None = None
-    target: float | None = None
-    met: bool | None = None
-    direction: int | None = None
-    estimates: tuple[Estimate, ...] = ()
-    remarks: tuple[str, ...] = ()
-    lacking: str = ""
-    model: str = ""
-    proxy: str = ""
-    interpretations: Mapping[str, Finding] = field(default_factory=dict)
-
-    @property
-    def side(self) -> int:
-        """Side of the whole statement."""
-        return min((side for _, side in self.sides), default=1)
-
-    def finding(self, judged: str = "") -> Finding:
-        """The finding, with its measured text and reason.
-
-        Args:
-            judged: system whose own deviation it shows, where it has one; else that of all rows.
-        """
-        if self.lacking:
-            return missing(self.lacking)
-        if self.interpretations:
-            return Finding(readings=dict(self.interpretations), reason="; ".join(self.remarks))
-        fields: dict[str, Any] = {}
-        if self.met is not None:
-            fields = {"holds": self.met, "direction": self.side > 0}
-        elif self.sides:
-            fields = {"holds": self.side > 0}
-        if self.direction is not None:
-            fields["direction"] = self.direction > 0
-        if self.reported is not None:
-            fields |= {"low": self.reported.low, "high": self.reported.high}
-        decisive = self.side if self.sides else self.direction
-        processes = [one.processes for one in self.estimates if one.processes is not None]
-        made = finding(
-            self.rows, measured=self.measured, target=self.target, undecided=decisive == 0,
-            processes=min(processes, default=None), model=self.model, proxy=self.proxy,
-            reason="; ".join(filter(None, (*self.against(), *self.remarks))), **fields,
-        )  # fmt: skip
-        own = system_deviation(self.rows, judged)
-        return made if own is None else replace(made, deviation=own)
-
-    def against(self) -> list[str]:
-        """Comparisons that are against the statement, and those that are open, in words."""
-        lost, level = ([name for name, side in self.sides if side == at] for at in (-1, 0))
-        words = [f"not on {', '.join(lost)}"] if lost and len(self.sides) > 1 else []
-        return words + ([f"inside the noise on {', '.join(level)}"] if level else [])
-
-
-def system_deviation(rows: Iterable[Any], system: str) -> float | None:
-    """Largest gap of a system's results in these rows to an independent reference; None without."""
-    gaps = [
-        check.gap for row in rows if row.params.get("system") == system
-        for check in row.checks if check.of in NUMERIC and not check.own
-    ]  # fmt: skip
-    return max(gaps, default=None)
-
-
-Rule = Callable[[EvaluationContext], RuleOutcome]
-
-
-def check_of(forms: PaperForms, experiment: str, rule: Rule) -> Check:
-    """The check of a claim that stands in an experiment."""
-
-    def check(claim: Claim, rows: Sequence[Any]) -> Finding:
-        counted = [row for row in rows if row.params.get("dataset") not in forms.uncounted]
-        context = EvaluationContext(counted, experiment, forms, claim)
-        return rule(context).finding(forms.judged)
-
-    return check
-
-
-def checks_of(forms: PaperForms, *experiments: Any) -> dict[str, Check]:
-    """Claim -> check, of experiments whose claims are rules."""
-    return {
-        name: check_of(forms, one.name, rule)
-        for one in experiments
-        for name, rule in one.claims.items()
-    }
-
 
 # Comparisons
 
@@ -153,7 +52,7 @@ def compare_all(
             return found
         one = report(numbers.values())
         shown = ", ".join(f"{name} {words}" for name, words in found.measured.items())
-        return replace(found, reported=one, measured=one.value, remarks=(shown,))
+        return replace(found, reported=one, measured=one.value, remarks=(shown, *found.remarks))
 
     return rule
 
@@ -179,24 +78,36 @@ def at_most(quantity: MeasuredQuantity, bar: float, **more: Any) -> Rule:
     return compare_all(quantity, lambda one: 1 if one.value <= bar else -1, **more)
 
 
-def all_equal(quantity: MeasuredQuantity, wanted: Any) -> Rule:
+def at_least(quantity: MeasuredQuantity, bar: float, **more: Any) -> Rule:
+    """No exact number lies below a bar."""
+    return compare_all(quantity, lambda one: 1 if one.value >= bar else -1, **more)
+
+
+def all_equal(
+    quantity: MeasuredQuantity, wanted: Any, required: Required = ANYTHING, *,
+    near: float = 0.0, within: float = 0.0,
+) -> Rule:  # fmt: skip
     """Every number is the wanted one.
 
     Args:
-        wanted: the number, or a function of the claim's value and the coordinates.
+        wanted: the number, or a function of the claim's value and the coordinates, which gives
+            None where nothing is wanted.
+        required: values that must be there.
+        near, within: largest distance from it, and the largest as a share of it.
     """
 
     def rule(context: EvaluationContext) -> RuleOutcome:
         numbers = quantity.estimates(context)
-        if lacking := lacking_words(quantity, numbers, context, ANYTHING):
+        if lacking := lacking_words(quantity, numbers, context, required):
             return RuleOutcome(lacking=lacking)
         value = context.claim.value
-        sides = [
-            1 if one.value == (wanted(value, dict(at)) if callable(wanted) else wanted) else -1
-            for at, one in numbers.items()
-        ]
-        named = zip(labels(context, numbers), sides, strict=True)
-        return replace(outcome(context, numbers), sides=tuple(named))
+        sides = []
+        for label, (at, one) in zip(labels(context, numbers), numbers.items(), strict=True):
+            number = wanted(value, dict(at)) if callable(wanted) else wanted
+            if number is not None:
+                off = abs(one.value - number)
+                sides.append((label, 1 if off <= near + within * abs(number) else -1))
+        return replace(outcome(context, numbers), sides=tuple(sides))
 
     return rule
 
@@ -236,10 +147,12 @@ def at_least_claim(ratios: MeasuredQuantity) -> Rule:
 
 def at_most_claim(quantity: MeasuredQuantity) -> Rule:
     """No number lies above the claim's; the largest is measured."""
-    return lambda context: at_most(
-        quantity, float(context.claim.value),
-        report=lambda many: max(many, key=lambda one: one.value),
-    )(context)  # fmt: skip
+    return lambda context: at_most(quantity, float(context.claim.value), report=largest)(context)
+
+
+def largest(estimates: Iterable[Estimate]) -> Estimate:
+    """The estimate with the largest value."""
+    return max(estimates, key=lambda one: one.value)
 
 
 def largest_at(
@@ -365,28 +278,38 @@ def on_most(
 def near_claim(
     quantity: MeasuredQuantity, *, above: float | None = None, entry: str = "mean",
     of: Callable[[Any], float] | None = None, needs_interval: bool = False,
+    report: Callable[[Iterable[Estimate]], Estimate] | None = None,
+    within: float | None = None,
 ) -> Rule:  # fmt: skip
-    """The one number against the claim's value, or its entry of that name.
+    """The one number against the claim's value, or its entry of that name; against its range where
+    it has no such entry.
 
     Args:
         above: bar above which the number has the claim's direction; None where it has none.
         of: the number of the claim's value, in place of an entry.
         needs_interval: without one the claim is open.
+        report: picks the number, where there are several.
+        within: the claim holds where it is off by this share at most, and has no direction.
     """
 
     def rule(context: EvaluationContext) -> RuleOutcome:
         numbers = quantity.estimates(context)
         if not numbers:
             return RuleOutcome(lacking=lacking_words(quantity, numbers, context, ANYTHING))
-        ((_, one),) = numbers.items()
+        (one,) = numbers.values() if report is None else (report(numbers.values()),)
+        where = (words(context, at) for at, each in numbers.items() if report and each is one)
         value = context.claim.value
-        plain = value[entry] if isinstance(value, Mapping) and of is None else value
+        plain = value.get(entry) if isinstance(value, Mapping) and of is None else value
         found = replace(
             outcome(context, numbers), reported=one, measured=one.value,
-            target=float(plain if of is None else of(plain)),
+            target=None if plain is None else float(plain if of is None else of(plain)),
+            remarks=tuple(where),
         )  # fmt: skip
         if needs_interval and one.low is None:
             return replace(found, direction=0)
+        if within is not None and found.target is not None:
+            off = abs(one.value / found.target - 1)
+            return replace(found, sides=(("value", 1 if off <= within else -1),))
         return found if above is None else replace(found, direction=1 if one.value > above else -1)
 
     return rule
@@ -407,7 +330,8 @@ def entries_near_claim(entries: Mapping[str, MeasuredQuantity], direction: Rule)
                 lacking=lacking_words(next(iter(entries.values())), {}, context, ANYTHING)
             )
         return replace(
-            found, measured={key: one.value for key, one in numbers.items() if one is not None},
+            found, measured={key: one.value for key, one in numbers.items() if one is not None}
+            or found.measured,
             rows=rows_of_all(found, *there), estimates=(*found.estimates, *there),
             sides=(), direction=found.side, remarks=(*found.remarks, *found.against()),
         )  # fmt: skip
@@ -434,54 +358,6 @@ def equals_claim(value: Callable[[Table], Any], metric: str | None = None, **whe
     return rule
 
 
-# Words
-
-
-def outcome(
-    context: EvaluationContext, numbers: Mapping[Coords, Estimate], unit: str = ""
-) -> RuleOutcome:
-    """An outcome without sides that rests on these numbers."""
-    shown = zip(labels(context, numbers), numbers.values(), strict=True)
-    return RuleOutcome(
-        rows=rows_of_all(*numbers.values()), estimates=tuple(numbers.values()),
-        measured={name: one.words(unit) for name, one in shown},
-    )  # fmt: skip
-
-
-def labels(context: EvaluationContext, numbers: Mapping[Coords, Any]) -> list[str]:
-    """Coordinates in words, without what is the same at all of them."""
-    every = [dict(coords) for coords in numbers]
-    same = {
-        dim for dim, value in (every[0] if len(every) > 1 else {}).items()
-        if all(other.get(dim) == value for other in every)
-    }  # fmt: skip
-    return [
-        words(context, [pair for pair in one.items() if pair[0] not in same]) or "all"
-        for one in every
-    ]
-
-
-def words(context: EvaluationContext, coords: Iterable[tuple[str, Any]]) -> str:
-    """Coordinates in words."""
-    return ", ".join(context.forms.label(dim, value) for dim, value in coords if value is not None)
-
-
-def lacking_words(
-    quantity: MeasuredQuantity, numbers: Mapping[Coords, Any], context: EvaluationContext,
-    required: Required,
-) -> str:  # fmt: skip
-    """Why a claim cannot be decided, or ""."""
-    name = quantity.experiment or context.experiment
-    if not numbers:
-        return f"the experiment '{name}' did not run on what the claim is about"
-    there = [dict(coords) for coords in numbers]
-    for values in product(*required.values()):
-        wanted = dict(zip(required, values, strict=True))
-        if not any(wanted.items() <= one.items() for one in there):
-            return f"the experiment '{name}' did not run on {words(context, wanted.items())}"
-    return ""
-
-
-def rows_of_all(*found: Any) -> tuple[Any, ...]:
-    """Rows of outcomes or estimates, each once."""
-    return tuple({row.id: row for one in found for row in one.rows}.values())
+def not_measurable(reason: str) -> Rule:
+    """Nothing that runs here measures the claim."""
+    return lambda context: RuleOutcome(lacking=reason)

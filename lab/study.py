@@ -12,8 +12,8 @@ from dgbench.lab.estimates import EvaluationContext, PaperForms
 from dgbench.lab.experiment import FigureSpec
 from dgbench.lab.figure_forms import FigureForm
 from dgbench.lab.grid import Grid
+from dgbench.lab.outcomes import Rule, labels, shared_words
 from dgbench.lab.quantities import MeasuredQuantity
-from dgbench.lab.rules import Rule, labels
 from dgbench.runtime.documents import load_yaml
 
 MANY = 6
@@ -66,7 +66,9 @@ class FormExperiment(Grid):
             words = {name: words[name] for name in ends}
         told = "; ".join(f"{one.words(self.unit)} {name}" if name != "all" else one.words(self.unit)
                          for name, one in words.items())  # fmt: skip
-        return f"{self.told}: {told}." if told else ""
+        shared = shared_words(context, numbers) if len(numbers) > 1 else ""
+        where = f" ({shared})" if shared else ""
+        return f"{self.told}{where}: {told}." if told else ""
 
 
 @cache

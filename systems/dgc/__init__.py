@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from dgbench.lab.outcomes import checks_of
 from dgbench.systems.base import Paper
-from dgbench.systems.dgc.claims import CHECKS
 from dgbench.systems.dgc.experiments import EXPERIMENTS
 from dgbench.systems.dgc.experiments.settings import PAPERS_GRAPHS
 from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
@@ -20,7 +20,7 @@ PAPER = Paper(
     system="dgc",
     ledger=Path(__file__).with_name("claims.yaml"),
     experiments=EXPERIMENTS,
-    checks=CHECKS,
+    checks=checks_of(*EXPERIMENTS),
     graphs=PAPERS_GRAPHS,
     readings=(
         "A vertex is present from its first to its last edge; the paper does not say when it is.",

@@ -221,9 +221,3 @@ def plans_of(
             entries=dealt.entries,
         )
     return plans
-
-
-def between(numbers: Sequence[float], digits: str) -> str:
-    """The smallest and the largest as "2 to 5", or once where they read alike."""
-    low, high = (format(pick(numbers), digits) for pick in (min, max))
-    return low if low == high else f"{low} to {high}"

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from dgbench.systems.base import Contender, Paper
+from dgbench.systems.base import Paper
 from dgbench.systems.esdg.claims import CHECKS
 from dgbench.systems.esdg.experiments import EXPERIMENTS
-from dgbench.systems.esdg.experiments.overlap import ONE_PIECE
 from dgbench.systems.esdg.experiments.settings import PAPERS_GRAPHS
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 
@@ -23,7 +22,6 @@ PAPER = Paper(
     experiments=EXPERIMENTS,
     checks=CHECKS,
     graphs=PAPERS_GRAPHS,
-    contenders={ONE_PIECE: Contender("esdg", "ESDG, exchanges in one piece")},
     readings=(
         "Neither the edge life nor the window of the smoothing is printed: ours are the smallest "
         "that reach the printed numbers of edges.",

@@ -385,3 +385,33 @@ def _window_moments(scored: int, at: BlockPasses) -> float:
         outputs + after,  # the end of the forward pass
         scoring + waiting + handed,  # the first gradients come from the head
     )
+
+
+def step_cost(name: str, model: TimelineModel) -> StepCost:
+    """Return m_step by the paper's figures, of this implementation, or of torch alone."""
+    if name == "formula":
+        return paper_cost(model)
+    if name == "ours":
+        return device_cost(model, pairs=0.2)
+    return device_cost(model, fused=False, interleave=False, coordinates=True, pairs=0.2)
+
+
+def device_bytes(
+    cost: StepCost, model: TimelineModel, nodes: int, steps: int, entries: int, blocks: int,
+    ranks: int, *, checkpoint: bool = True,
+) -> float:  # fmt: skip
+    """Bytes on the fullest of `ranks` devices; entries are spread evenly over the steps.
+
+    In a block a rank has whole snapshots for one half of a layer and whole vertices for the other,
+    1 / P of the block either way, rounded up to snapshots; borders are split by vertices.
+    """
+    size = -(-steps // blocks)
+    mine = -(-size // ranks)
+    per_step = cost.of(entries / steps, nodes)
+    each = border_bytes(model, nodes)
+    last = not checkpoint or blocks == 1
+    around = 0.0 if last else each / max(1, nodes)
+    once = cost.once(size, around, around, last=last) * nodes
+    once = max(once, cost.scoring_entry * entries / steps)
+    held = mine * per_step + cost.working_entry * entries / steps
+    return held + (once + (blocks * each if checkpoint else 0)) / ranks

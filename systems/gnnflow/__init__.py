@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from dgbench.lab.outcomes import checks_of
 from dgbench.systems.base import Contender, Paper
-from dgbench.systems.gnnflow.claims import CHECKS
 from dgbench.systems.gnnflow.experiments import EXPERIMENTS
 from dgbench.systems.gnnflow.experiments.fig13 import PLACEMENT_TITLES
 from dgbench.systems.gnnflow.experiments.settings import PAPERS_GRAPHS
@@ -21,7 +21,7 @@ PAPER = Paper(
     system="gnnflow",
     ledger=Path(__file__).with_name("claims.yaml"),
     experiments=EXPERIMENTS,
-    checks=CHECKS,
+    checks=checks_of(*EXPERIMENTS),
     graphs=PAPERS_GRAPHS,
     contenders={name: Contender("gnnflow", title) for name, title in PLACEMENT_TITLES.items()},
     readings=(

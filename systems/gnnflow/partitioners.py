@@ -18,14 +18,6 @@ from dgbench.runtime.errors import UnsupportedError, unknown_key
 from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, Owners
 
 PARTITIONERS: Final = ("hash", "mixed", "fennel", "ldg", "metis", "metis-edges")
-TITLES: Final = {
-    "hash": "identity hash",
-    "mixed": "mixing hash",
-    "fennel": "Fennel",
-    "ldg": "LDG",
-    "metis": "METIS",
-    "metis-edges": "METIS by edges",
-}
 
 FENNEL_GAMMA: Final = 1.5
 SLACK: Final = 0.1

@@ -3,9 +3,10 @@
 from typing import Any
 
 from dgbench.lab.estimates import PaperForms
+from dgbench.lab.outcomes import check_of
 from dgbench.lab.paper import Check
 from dgbench.lab.quantities import observed
-from dgbench.lab.rules import at_least_claim, check_of
+from dgbench.lab.rules import at_least_claim
 from dgbench.systems.operators.experiments import (
     EXPERIMENTS,
     attention,

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from dgbench.lab.outcomes import checks_of
 from dgbench.systems.base import Contender, Paper
-from dgbench.systems.pipad.claims import CHECKS
 from dgbench.systems.pipad.experiments import EXPERIMENTS
 from dgbench.systems.pipad.experiments.settings import PAPERS_GRAPHS
 from dgbench.systems.pipad.ladders import STAGE_TITLES
@@ -22,7 +22,7 @@ PAPER = Paper(
     system="pipad",
     ledger=Path(__file__).with_name("claims.yaml"),
     experiments=EXPERIMENTS,
-    checks=CHECKS,
+    checks=checks_of(*EXPERIMENTS),
     graphs=PAPERS_GRAPHS,
     contenders={name: Contender("pipad", title) for name, title in STAGE_TITLES.items()},
     readings=(

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from dgbench.lab.outcomes import checks_of
 from dgbench.systems.base import Contender, Paper
-from dgbench.systems.tgcn.claims import CHECKS
 from dgbench.systems.tgcn.experiments import EXPERIMENTS
 from dgbench.systems.tgcn.races import SETTING_TITLES
 from dgbench.systems.tgcn.settings import PAPERS_GRAPHS
@@ -23,7 +23,7 @@ PAPER = Paper(
     system="tgcn",
     ledger=Path(__file__).with_name("claims.yaml"),
     experiments=EXPERIMENTS,
-    checks=CHECKS,
+    checks=checks_of(*EXPERIMENTS),
     graphs=PAPERS_GRAPHS,
     contenders={name: Contender("tgcn", title) for name, title in SETTING_TITLES.items()},
     readings=(

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
+import msgspec
+import torch
+
 from dgbench.lab.quality_study import EpochClock
 from dgbench.lab.result_checks import ResultCheck, close, of_contender
 from dgbench.systems.base import (
@@ -15,6 +18,17 @@ from dgbench.systems.base import (
     RunContext,
     get_system,
 )
+from dgbench.systems.base.interaction_baseline import vertex_bytes
+from dgbench.systems.base.interaction_checks import (
+    AGAINST,
+    EVENTS,
+    EXACT,
+    check_now,
+    plain_of,
+    probe,
+    stored,
+)
+from dgbench.systems.base.interactions import interaction_data, load_interactions
 from dgbench.systems.tgcn.settings import (
     BY_NAME,
     GPU_BYTES,
@@ -88,8 +102,6 @@ def run_pieces(
     found: Measurement,
 ) -> None:  # fmt: skip
     """Score and then train on each piece in turn, and add what came out to a measurement."""
-    from dgbench.systems.base.interactions import load_interactions
-
     size = SIZES[context.preset]
     task = workload(
         BY_NAME[name],
@@ -134,8 +146,6 @@ def run_pieces(
 
 def _checks(trainer: Any, part: str, system: str) -> list[ResultCheck]:
     """Checks of a trainer after the last piece: of its steps, and of how scores are summed up."""
-    from dgbench.systems.base.interaction_checks import EVENTS, check_now, probe
-
     end = trainer.data.train_end
     first = max(0, end - EVENTS)
     found = check_now(trainer, f"{part} after the last piece", system=system, last=False)
@@ -155,19 +165,11 @@ def _checks(trainer: Any, part: str, system: str) -> list[ResultCheck]:
 
 
 def _whole(workload: Any) -> Any:
-    import msgspec
-
     return msgspec.structs.replace(workload, strict_time=False)
 
 
 def _whole_state_checks(task: Any, data: Any, device: str) -> list[ResultCheck]:
     """Checks of an epoch in float64 whose states take in every edge: losses and parameters."""
-    import msgspec
-    import torch
-
-    from dgbench.systems.base.interaction_checks import AGAINST, EXACT, plain_of, stored
-    from dgbench.systems.base.interactions import interaction_data
-
     # The program cuts time itself, so edges of one time may fall apart.
     small = msgspec.structs.replace(task, events=None, intervals=3, strict_time=False)
     count = len(data.events)
@@ -210,15 +212,11 @@ def _whole_state_checks(task: Any, data: Any, device: str) -> list[ResultCheck]:
 
 def _cut(task: Any, events: int, width: int) -> Any:
     """The task with as many intervals to a piece as hold `width` edges before sampling."""
-    import msgspec
-
     return msgspec.structs.replace(task, intervals=max(1, round(events / PIECES / width)))
 
 
 def _majority(data: Any) -> float:
     """Accuracy of always saying the class that most held-out ends have."""
-    import torch
-
     ends = torch.cat([data.events.src, data.events.dst])
     asked = ends[data.held_out[ends] & (data.classes[ends] >= 0)]
     if not asked.numel():
@@ -228,8 +226,6 @@ def _majority(data: Any) -> float:
 
 def observe_memory(found: Measurement) -> None:
     """Observe the memory of the baselines' state for Twitter at its printed size."""
-    from dgbench.systems.base.interaction_baseline import vertex_bytes
-
     vertices = BY_NAME[LARGE].printed.vertices
     for title, model in ((DYGNN, "dygnn"), (JODIE, "jodie")):
         needed = vertices * vertex_bytes(model, HIDDEN)

@@ -11,12 +11,25 @@ import numpy as np
 import torch
 
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.models.streaming import Dygnn
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.stream_data import check_parts, part_ends
-from dgbench.systems.tgcn.common import open_graph, synthetic_data
+from dgbench.systems.tgcn.grids import Grids
+from dgbench.systems.tgcn.links import SOURCES, hop_matrix, machine
+from dgbench.systems.tgcn.plan import ModelSize, state_bytes
 from dgbench.systems.tgcn.recounts import VECTORS, check_round, intervals_of, moved_bytes
-from dgbench.systems.tgcn.settings import HIDDEN, PIECES
+from dgbench.systems.tgcn.ring import LITERAL as PAPERS
+from dgbench.systems.tgcn.ring import RELABELLED, best_ring, pairs, quality
+from dgbench.systems.tgcn.schedule import (
+    bytes_by_hops,
+    check_schedule,
+    exchange_seconds,
+    host_placement,
+    make_schedule,
+    traffic,
+)
+from dgbench.systems.tgcn.settings import HIDDEN, PIECES, open_graph, synthetic_data
 
 SIZES: Final = (1, 2, 4, 8, 16)
 """Numbers of devices whose rounds are followed."""
@@ -31,17 +44,6 @@ COPIED: Final = (1 << 20, 1 << 28)
 
 def measure_ring(name: str) -> Measurement:
     """Hops, doubled links and projected seconds of every schedule on one machine."""
-    from dgbench.systems.tgcn.links import SOURCES, hop_matrix, machine
-    from dgbench.systems.tgcn.ring import LITERAL as PAPERS
-    from dgbench.systems.tgcn.ring import RELABELLED, best_ring, pairs, quality
-    from dgbench.systems.tgcn.schedule import (
-        bytes_by_hops,
-        check_schedule,
-        exchange_seconds,
-        make_schedule,
-        traffic,
-    )
-
     links = machine(name)
     hops = hop_matrix(links)
     found = Measurement(
@@ -137,8 +139,6 @@ def _checked_ring(links: Any, best: Sequence[int]) -> ResultCheck:
 
 def _followed(size: int) -> int:
     """Grids of a round that were followed; raises where one is left out."""
-    from dgbench.systems.tgcn.schedule import check_schedule, make_schedule
-
     schedule = make_schedule(size, ring=range(size))
     check_schedule(schedule)
     return sum(len(parts) for phase in schedule.phases for parts in phase.trains)
@@ -146,10 +146,6 @@ def _followed(size: int) -> int:
 
 def measure_volume(name: str, context: RunContext) -> Measurement:
     """Bytes of an epoch on 8 devices with rows that intervals name."""
-    from dgbench.systems.tgcn.grids import Grids
-    from dgbench.systems.tgcn.plan import ModelSize, state_bytes
-    from dgbench.systems.tgcn.schedule import host_placement, make_schedule, traffic
-
     events = open_graph(name, context.preset)
     check_parts(*part_ends(events), len(events))
     train = events.select(0, part_ends(events)[0])
@@ -220,8 +216,6 @@ def _named_rows(train: Any, devices: int) -> dict[str, int]:
 
 def _checked_state(state: int, vertices: int) -> ResultCheck:
     """Check of the bytes of a vertex's state against tensors of a few vertices."""
-    from dgbench.models.streaming import Dygnn
-
     rows = min(100, vertices)
     tables = Dygnn(HIDDEN).new_state(rows)
     held = sum(x.nbytes for one in tables for x in one.columns().values() if x is not None)

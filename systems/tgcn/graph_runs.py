@@ -17,7 +17,6 @@ from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe as describe_events
-from dgbench.systems.tgcn.common import open_graph
 from dgbench.systems.tgcn.degrees import (
     GRID,
     rescaled_gap,
@@ -25,7 +24,7 @@ from dgbench.systems.tgcn.degrees import (
     tail_of,
 )
 from dgbench.systems.tgcn.recounts import EDGES, check_kept
-from dgbench.systems.tgcn.settings import GRAPHS, SHARE, GridGraph
+from dgbench.systems.tgcn.settings import GRAPHS, SHARE, GridGraph, open_graph
 
 SIZES: Final = {"vertices": "nodes", "edges": "edges"}
 """Metric of a size -> what a dataset's card calls it."""

@@ -9,12 +9,33 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from dgbench import datasets
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.models.streaming import build_interaction_model
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.interaction_checks import check_now
+from dgbench.systems.base.interactions import (
+    InteractionWorkload,
+    interaction_data,
+    load_interactions,
+)
+from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.stream_data import TRAIN
-from dgbench.systems.tgcn.common import open_graph
+from dgbench.systems.tgcn.balance import balance
+from dgbench.systems.tgcn.grids import by_times, count_streamed, cut_vertices, inner_times
+from dgbench.systems.tgcn.plan import (
+    Cut,
+    MemoryPlan,
+    ModelSize,
+    baseline_memory,
+    fewest,
+    streamed_bytes,
+    table,
+    tgcn_memory,
+)
 from dgbench.systems.tgcn.printed import table2
+from dgbench.systems.tgcn.program import Program
 from dgbench.systems.tgcn.races import observe_report
 from dgbench.systems.tgcn.recounts import (
     check_balance,
@@ -23,7 +44,7 @@ from dgbench.systems.tgcn.recounts import (
     intervals_of,
     parts_of,
 )
-from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES, workload
+from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES, open_graph, workload
 
 LIMIT: Final = 16 * 2**30
 """Bytes within which Flickr is trained on."""
@@ -42,17 +63,6 @@ BASELINES: Final = {"paper": "five vectors, edges", "dygnn": "DyGNN", "jodie": "
 
 def plan_memory(name: str, context: RunContext) -> Measurement:
     """Memory maps by printed sizes, and what streaming moves."""
-    from dgbench.systems.tgcn.plan import (
-        Cut,
-        MemoryPlan,
-        ModelSize,
-        baseline_memory,
-        fewest,
-        streamed_bytes,
-        table,
-        tgcn_memory,
-    )
-
     printed = BY_NAME[name].printed
     size = ModelSize(printed.vertices, printed.edges)
     cut = Cut(intervals=INTERVALS)
@@ -96,10 +106,6 @@ def _checked_plan(
     size: Any, cut: Any, state: dict[str, int], device: dict[str, int], fitting: dict[str, int]
 ) -> ResultCheck:
     """Check of planned bytes against tensors of a hundred vertices, multiplied up."""
-    from dgbench.models.streaming import build_interaction_model
-    from dgbench.systems.base.interactions import InteractionWorkload
-    from dgbench.systems.tgcn.plan import tgcn_memory
-
     bytes_of = {}
     for system in ("tgcn", "dygnn", "jodie"):
         task = InteractionWorkload(
@@ -139,11 +145,6 @@ def _checked_plan(
 
 def _checked_small_plan() -> ResultCheck:
     """Check of the plan's regions against those that a trainer of a small stream holds."""
-    from dgbench import datasets
-    from dgbench.systems.base.interactions import interaction_data
-    from dgbench.systems.base.registry import get_system
-    from dgbench.systems.tgcn.plan import Cut, ModelSize, tgcn_memory
-
     task = workload(BY_NAME["college-msg"], "smoke", events=None, intervals=3)
     events = datasets.open_events("college-msg", source="twin", scale=1 / 8)
     data = interaction_data(events.select(max(0, len(events) - 600), len(events)), task)
@@ -166,9 +167,6 @@ def _checked_small_plan() -> ResultCheck:
 
 def count_grids_streamed(name: str, context: RunContext) -> Measurement:
     """Grids of a twin, counted a piece at a time."""
-    from dgbench.systems.tgcn.balance import balance
-    from dgbench.systems.tgcn.grids import by_times, count_streamed, cut_vertices, inner_times
-
     events = open_graph(name, context.preset, COUNTED.get(context.preset, COUNTED["full"]))
     end = round(len(events) * TRAIN)
 
@@ -204,12 +202,6 @@ def count_grids_streamed(name: str, context: RunContext) -> Measurement:
 
 def train_within_limit(name: str, context: RunContext) -> Measurement:
     """One epoch of a twin, sampled, cut into intervals of equally many edges, and trained on."""
-    from dgbench.systems.base.interaction_checks import check_now
-    from dgbench.systems.base.interactions import load_interactions
-    from dgbench.systems.base.registry import get_system
-    from dgbench.systems.tgcn.plan import Cut, ModelSize, tgcn_memory
-    from dgbench.systems.tgcn.program import Program
-
     scale = TRAINED[context.preset]
     graph = BY_NAME[name]
     edges = round(graph.printed.edges * scale)

@@ -11,14 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda.grids import count_grids, sort_grids
 from dgbench.lab.compare import AGAIN, observe_control, with_control
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.interaction_checks import check_now
+from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.stream_data import TRAIN, check_parts, part_ends
-from dgbench.systems.tgcn.common import open_graph, synthetic_data
+from dgbench.systems.tgcn.balance import balance
+from dgbench.systems.tgcn.grids import VERTEX_CUTS, Grids, cut_time, cut_vertices
 from dgbench.systems.tgcn.printed import table2
 from dgbench.systems.tgcn.recounts import check_balance, check_grids, check_sample, intervals_of
-from dgbench.systems.tgcn.settings import BY_NAME, PIECES, workload
+from dgbench.systems.tgcn.schedule import make_schedule
+from dgbench.systems.tgcn.settings import BY_NAME, PIECES, open_graph, synthetic_data, workload
 
 DEVICES: Final = (4, 8)
 SKEWS: Final = (0.0, 0.5, 1.0, 1.5)
@@ -40,10 +45,6 @@ FIRST: Final = {"smoke": 20_000, "quick": 40_000, "full": 2_000_000}
 
 def measure_fill(name: str, context: RunContext) -> Measurement:
     """Balance of the grids under every cut, and edges per second of the sort."""
-    from dgbench.systems.tgcn.balance import balance
-    from dgbench.systems.tgcn.grids import VERTEX_CUTS, Grids, cut_vertices
-    from dgbench.systems.tgcn.schedule import make_schedule
-
     events = open_graph(name, context.preset)
     check_parts(*part_ends(events), len(events))
     train = events.select(0, part_ends(events)[0])
@@ -73,9 +74,6 @@ def measure_fill(name: str, context: RunContext) -> Measurement:
 
 def _rates(src: Tensor, dst: Tensor, t: Tensor, count: int) -> dict[str, float]:
     """Seconds to sort into 8 x 8 grids, to count them, and to sort by key as torch does."""
-    from dgbench.kernels_cuda.grids import count_grids, sort_grids
-    from dgbench.systems.tgcn.grids import cut_time, cut_vertices
-
     intervals, bounds = cut_time(t, PIECES), cut_vertices(count, 8).bounds
 
     def by_key() -> Tensor:
@@ -118,9 +116,6 @@ def zipf_ends(vertices: int, edges: int, skew: float, *, shuffle: bool) -> tuple
 
 def measure_degrees(vertices: int, edges: int) -> Measurement:
     """The same sizes with other degrees: balance of the grids."""
-    from dgbench.systems.tgcn.balance import balance
-    from dgbench.systems.tgcn.grids import Grids
-
     intervals = torch.arange(PIECES + 1) * edges // PIECES
     found = Measurement(data=zipf_data(vertices, edges))
     t = torch.arange(edges, dtype=torch.float64)
@@ -151,9 +146,6 @@ def zipf_data(vertices: int, edges: int) -> dict[str, Any]:
 
 def measure_sort(vertices: int, edges: int, *, control: bool) -> Measurement:
     """The same sizes with other degrees: edges a second of the sort, and that it orders edges."""
-    from dgbench.kernels_cuda.grids import sort_grids
-    from dgbench.systems.tgcn.grids import Grids, cut_vertices
-
     intervals = torch.arange(PIECES + 1) * edges // PIECES
     bounds = cut_vertices(vertices, 8).bounds
     found = Measurement(data=zipf_data(vertices, edges))
@@ -176,10 +168,6 @@ def measure_sort(vertices: int, edges: int, *, control: bool) -> Measurement:
 
 def measure_share(name: str, context: RunContext) -> Measurement:
     """Seconds of partitioning beside an epoch of training here."""
-    from dgbench.systems.base.interaction_checks import check_now
-    from dgbench.systems.base.registry import get_system
-    from dgbench.systems.tgcn.grids import Grids
-
     graph = BY_NAME[name]
     task = workload(
         graph,

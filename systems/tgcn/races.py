@@ -14,22 +14,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import torch
 
+from dgbench.lab.estimates import EvaluationContext
 from dgbench.lab.metrics import metric
+from dgbench.lab.outcomes import Rule, RuleOutcome
 from dgbench.lab.result_checks import ResultCheck, of_contender
+from dgbench.lab.rule_combinations import first_found
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base import Measurement, Preset, RunContext
+from dgbench.systems.base.audit import taken_again_later
+from dgbench.systems.base.interaction_audit import GroupAudit, GroupOracle
+from dgbench.systems.base.interaction_checks import check_from_start, check_now, task_in_whole
+from dgbench.systems.base.interaction_trainer import InteractionTrainer
+from dgbench.systems.base.interactions import InteractionData, InteractionWorkload, interaction_data
+from dgbench.systems.base.registry import get_system
+from dgbench.systems.tgcn.recounts import check_sample
 from dgbench.systems.tgcn.settings import BY_NAME, PRESETS, workload
-
-if TYPE_CHECKING:
-    from dgbench.systems.base.interaction_audit import GroupAudit
-    from dgbench.systems.base.interaction_trainer import InteractionTrainer
-    from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
+from dgbench.systems.tgcn.trainer import TgcnTrainer
 
 TGCN: Final = "tgcn"
 WHOLE: Final = "tgcn, all edges"
@@ -59,6 +65,20 @@ FORMER: Final = {
 FORMER_WORDS: Final = (
     "T-GCN that moves only rows which edges name (ours), as measured before its published form"
 )
+
+
+def or_former(rule: Callable[..., Rule], *settings: str) -> Rule:
+    """A rule of settings; where they did not run, of those that stood for them before the
+    published form, which its reason says."""
+    former = rule(*(FORMER.get(one, one) for one in settings))
+
+    def before(context: EvaluationContext) -> RuleOutcome:
+        found = former(context)
+        return replace(found, remarks=(*found.remarks, FORMER_WORDS))
+
+    return first_found(rule(*settings), before) if FORMER.keys() & {*settings} else former
+
+
 ALL_OFF: Final = "all off"
 SETTING_TITLES: Final = {
     WHOLE: TITLES[WHOLE],
@@ -136,9 +156,6 @@ def open_runner(
     Args:
         options: of the system's `open`, `timing` of its meter.
     """
-    from dgbench.systems.base.interaction_trainer import InteractionTrainer
-    from dgbench.systems.base.registry import get_system
-
     meter = Meter(timing=options.pop("timing", False), device=device)
     task = with_intervals(task, data)
     if name in FORMS or name == TGCN:
@@ -216,8 +233,6 @@ def opened(
 
 def audits_of(runners: Mapping[str, Runner]) -> dict[str, GroupAudit]:
     """Audits of contenders that have taken no turn yet."""
-    from dgbench.systems.base.interaction_audit import GroupAudit
-
     return {name: GroupAudit(runner.trainer) for name, runner in runners.items()}
 
 
@@ -262,10 +277,6 @@ def audit_checks(
     Args:
         first: of all contenders, as in the first process of a cell, else of a drawn one.
     """
-    from dgbench.systems.base.audit import taken_again_later
-    from dgbench.systems.base.interaction_audit import GroupOracle
-    from dgbench.systems.base.interaction_checks import task_in_whole
-
     drawn = list(audits) if first else [random.SystemRandom().choice(list(audits))]
     again, oracles, found = taken_again_later(first), list[GroupOracle](), list[ResultCheck]()
     for name, audit in audits.items():
@@ -291,10 +302,6 @@ def checks_of(runners: Mapping[str, Runner], *, later: bool = False) -> list[Res
     Args:
         later: in a process after a cell's first: all are asked for either, and for no samples.
     """
-    from dgbench.systems.base.interaction_checks import check_now
-    from dgbench.systems.tgcn.recounts import check_sample
-    from dgbench.systems.tgcn.trainer import TgcnTrainer
-
     found, first = [], "" if later else next(iter(runners))
     for name, runner in runners.items():
         trainer = runner.trainer
@@ -317,10 +324,6 @@ def start_checks(
     names: Sequence[str] = (TGCN,),
 ) -> list[ResultCheck]:
     """Checks of an epoch in float64 of systems, T-GCN on four devices; on the last edges."""
-    from dgbench.systems.base.interaction_checks import check_from_start
-    from dgbench.systems.base.interactions import interaction_data
-    from dgbench.systems.base.registry import get_system
-
     # The last ones, as many graphs begin with edges of one time.
     small = msgspec.structs.replace(task, events=None, intervals=3, batch=16)
     count = len(data.events)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from dgbench.models.streaming import Dygnn
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
+from dgbench.systems.base.registry import get_system
+from dgbench.systems.tgcn.device import train_pairs
+from dgbench.systems.tgcn.intervals import Pairs
+from dgbench.systems.tgcn.links import machine
 from dgbench.systems.tgcn.printed import table2
+from dgbench.systems.tgcn.projection import EpochLoad, Pieces, ProjectedGridEpoch
+from dgbench.systems.tgcn.recounts import visiting_rows
+from dgbench.systems.tgcn.regions import Visitor
+from dgbench.systems.tgcn.ring import LITERAL
+from dgbench.systems.tgcn.schedule import exchange_seconds, expected_bytes, make_schedule, traffic
 from dgbench.systems.tgcn.settings import HIDDEN, GridGraph
-
-if TYPE_CHECKING:
-    from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
-    from dgbench.systems.tgcn.projection import EpochLoad, Pieces, ProjectedGridEpoch
-
 
 ROWS, CALLS = 2000, 3
 """Rows whose refresh is timed, and calls of which the best counts."""
@@ -26,8 +33,6 @@ def open_on(
     task: InteractionWorkload, data: InteractionData, devices: int, cut: str, **options: Any
 ) -> Any:
     """A trainer on virtual devices, sampled and cut."""
-    from dgbench.systems.base.registry import get_system
-
     trainer = get_system("tgcn").open(task, data=data, devices=devices, vertex_cut=cut, **options)
     trainer.prepare()
     return trainer
@@ -35,8 +40,6 @@ def open_on(
 
 def load_of(trainer: Any) -> EpochLoad:
     """Pairs and rows of an epoch by device."""
-    from dgbench.systems.tgcn.projection import EpochLoad
-
     loads, parts = trainer.loads(0, trainer.data.train_end), trainer.parts.count
     pairs = np.zeros((len(loads), parts, parts))
     rows, visiting = np.zeros((2, len(loads), parts))
@@ -68,9 +71,6 @@ def train_alike(
     task: InteractionWorkload, data: InteractionData, devices: Sequence[int], cut: str
 ) -> dict[int, Alike]:
     """Train an epoch in double precision on each number of devices, the first one the measure."""
-    from dgbench.systems.tgcn.recounts import visiting_rows
-    from dgbench.systems.tgcn.schedule import expected_bytes, make_schedule
-
     found: dict[int, Alike] = {}
     truth: tuple[float, torch.Tensor] | None = None
     for count in devices:
@@ -102,13 +102,6 @@ def time_pieces(task: InteractionWorkload, device: str) -> Pieces:
 
     By processor time on a CPU, so that what else runs there does not count; the best of a few.
     """
-    from dgbench.models.streaming import Dygnn
-    from dgbench.runtime.meter import Meter
-    from dgbench.systems.tgcn.device import train_pairs
-    from dgbench.systems.tgcn.intervals import Pairs
-    from dgbench.systems.tgcn.projection import Pieces
-    from dgbench.systems.tgcn.regions import Visitor
-
     generator = torch.Generator().manual_seed(1)
     model = Dygnn(task.hidden_dim).to(device)
     state, waits = (one.to(device) for one in model.new_state(ROWS))
@@ -180,10 +173,6 @@ def as_printed(graph: GridGraph, pieces: Pieces, one: ProjectedGridEpoch) -> Pie
 
 def whole_swaps(graph: GridGraph, devices: int, *, p2p: bool) -> float:
     """Projected seconds of a round in which one vector of every vertex is passed on, as printed."""
-    from dgbench.systems.tgcn.links import machine
-    from dgbench.systems.tgcn.ring import LITERAL
-    from dgbench.systems.tgcn.schedule import exchange_seconds, make_schedule, traffic
-
     rows = [graph.printed.vertices / devices] * devices
     ring = LITERAL if devices == len(LITERAL) else None
     schedule = make_schedule(devices, ring=ring, lean=False)

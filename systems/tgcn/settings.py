@@ -8,8 +8,9 @@ of an interaction graph (LastFM, Reddit), so that mean degrees shrink with the l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dgbench.lab.estimates import PaperForms
 from dgbench.lab.evidence import PapersGraphs
@@ -18,6 +19,7 @@ from dgbench.systems.base.own_graphs import GraphsByName
 from dgbench.systems.tgcn.printed import Printed, table1
 
 if TYPE_CHECKING:
+    from dgbench.datasets import EventStream
     from dgbench.systems.base.interactions import InteractionWorkload
 
 PRESETS: Final = ("smoke", "quick", "full", "paper")
@@ -72,12 +74,25 @@ ALL: Final = GRAPHS + HELD
 BY_NAME: Final = GraphsByName(
     ALL, lambda card: GridGraph(card.name, card.title, card.bipartite, ONE, real=True)
 )
-panel: Final = BY_NAME.panel
 graph_title: Final = BY_NAME.title
+
+
+@cache
+def contender_title(name: str) -> str:
+    """Title of a contender, of a setting or of a way to draw; a name without one as it is."""
+    from dgbench.systems.tgcn.races import SETTING_TITLES, TITLES
+    from dgbench.systems.tgcn.sampling_tasks import NAMES
+
+    return {**NAMES, **SETTING_TITLES, **TITLES}.get(name, name)
+
+
 FORMS: Final = PaperForms(
     "tgcn",
     texts=Path(__file__).with_name("texts.yaml"),
-    labels={"dataset": graph_title},
+    labels={
+        "dataset": graph_title,
+        **dict.fromkeys(("system", "setting", "baseline", "method"), contender_title),
+    },
     order={"dataset": [graph.name for graph in ALL]},
 )
 PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS})
@@ -85,6 +100,8 @@ TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
 SMALL_NAMES: Final = TWIN_NAMES[:3]
 """The graphs that both baselines can train on; on Twitter they run out of memory (section 6.2)."""
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
+ON_SMALL: Final = {"dataset": SMALL_NAMES}
+NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- tgcn --device cuda"
 HIDDEN: Final = 64
 """Floats of a hidden layer, and so of a vertex's embedding (section 6.1.3)."""
 SHARE: Final = 0.5
@@ -114,3 +131,19 @@ def workload(graph: GridGraph, preset: Preset, **fields: object) -> InteractionW
             **fields,
         }  # type: ignore[arg-type]
     )
+
+
+def open_graph(name: str, preset: Preset, scale: float | None = None) -> EventStream:
+    """The events of one of `ALL`, the twin at the preset's scale or at this one."""
+    from dgbench import datasets
+
+    graph = BY_NAME[name]
+    return datasets.open_events(name, "auto", graph.scale(preset) if scale is None else scale)
+
+
+def synthetic_data(words: str) -> dict[str, Any]:
+    """The `data` field of a measurement on numbers that no graph is behind.
+
+    Claims about these name no dataset, so that this is not a twin of one.
+    """
+    return {"dataset": "none", "twin": False, "scale": 1.0, "note": words}

@@ -20,7 +20,6 @@ from dgbench.lab.compare import AGAIN, observe_control, observe_ratio
 from dgbench.lab.result_checks import ResultCheck, at_most, equal, of_contender
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.tgcn.common import synthetic_data
 from dgbench.systems.tgcn.frontier import METHODS as FRONTIER_METHODS
 from dgbench.systems.tgcn.frontier import (
     REPLACED,
@@ -38,6 +37,7 @@ from dgbench.systems.tgcn.methods import (
     timed,
 )
 from dgbench.systems.tgcn.recounts import check_draws
+from dgbench.systems.tgcn.settings import synthetic_data
 
 SIZES: Final = {
     "smoke": (1_000, 10_000),

@@ -26,23 +26,18 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
-from functools import cache, wraps
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
-from unittest import mock
 
 import msgspec
 
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.plan.plan import cell_hash
 from dgbench.harness.report.run import load_run
-from dgbench.lab import judging
 from dgbench.lab.paper import Check, Claim, Finding, Paper
 from dgbench.systems.base.registry import find_paper
-from dgbench.systems.dgc.checks import stale
 from tests.golden.synthetic import synthetic_rows
 
 HERE = Path(__file__).parent
@@ -150,44 +145,14 @@ def record(paper: Paper, on: Sequence[Case], *, words: bool = True) -> Record:
     found: Record = {name: [] for name in (*COMPARED, WORDS)}
     found["cells.tsv"] += sorted(_cells(paper))
     for machine, variant, rows in on:
-        with remembering():
-            for line, said in _claims(paper, rows, machine, variant):
-                found["claims.tsv"].append(line)
-                found[WORDS] += said
-            if machine != "synthetic":
-                _add_drawn(found, paper, rows, machine, variant, words=words)
+        for line, said in _claims(paper, rows, machine, variant):
+            found["claims.tsv"].append(line)
+            found[WORDS] += said
+        if machine != "synthetic":
+            _add_drawn(found, paper, rows, machine, variant, words=words)
     firsts = [row for row in on[-1][2] if row.round == 1]
     _add_drawn(found, paper, firsts, *DRAWN, words=words)
     return {name: sorted(set(lines)) for name, lines in found.items()}
-
-
-@contextmanager
-def remembering() -> Iterator[None]:
-    """Compute once what many claims ask of the same rows; each that asks reads it."""
-    with mock.patch.object(stale, "_runs", remembered(stale._runs)):
-        yield
-
-
-def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of rows and of what has a `repr`, asked once under each noise floor."""
-    known: dict[Any, tuple[Any, ...]] = {}
-
-    @wraps(function)
-    def ask(*given: Any) -> Any:
-        shown = [id(one) if isinstance(one, list | tuple) else repr(one) for one in given]
-        key = (judging.current_floor(), *shown)
-        with judging.judging_apart() as context:
-            if key not in known:
-                # With what was given: the id of a list is another one's once it is gone.
-                known[key] = function(*given), context, given
-            found, told, _ = known[key]
-            if told is not context:
-                context.reads |= told.reads
-                context.ratios += told.ratios
-                context.asked += told.asked
-        return copy(found)
-
-    return ask
 
 
 def _add_drawn(

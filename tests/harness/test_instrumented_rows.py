@@ -8,7 +8,7 @@ import pytest
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.lab.metrics import metric
 from dgbench.systems.base import get_paper
-from tests.golden.record import KEPT, PAPERS, kept_runs, remembering
+from tests.golden.record import KEPT, PAPERS, kept_runs
 
 SPLITS = ("time_split",)
 """Kinds of figures that are made of instrumented processes, and say so."""
@@ -37,13 +37,12 @@ def test_nothing_but_phases_looks_at_an_instrumented_process(name):
     kept = [row for row in run.everything if row.paper == name]
     plain = [row for row in kept if not row.instrumented]
     both = plain + [slow(row) for row in plain if row.ok]
-    with remembering():
-        looked = [
-            claim.id
-            for claim in load_ledger(paper.ledger)
-            if claim.id not in SHARE_CLAIMS
-            and paper.checks[claim.id](claim, both) != paper.checks[claim.id](claim, plain)
-        ]
+    looked = [
+        claim.id
+        for claim in load_ledger(paper.ledger)
+        if claim.id not in SHARE_CLAIMS
+        and paper.checks[claim.id](claim, both) != paper.checks[claim.id](claim, plain)
+    ]
     for experiment in paper.experiments:
         if (name, experiment.name) in SHARES:
             continue

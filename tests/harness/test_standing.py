@@ -21,7 +21,7 @@ from dgbench.harness.store.standing import (
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import observation
 from dgbench.systems.base import get_paper
-from tests.golden.record import PAPERS, kept_runs, remembering
+from tests.golden.record import PAPERS, kept_runs
 
 RIGHT = ResultCheck(of="outputs", against="oracle", gap=1e-7, tolerance=1e-5, compared=4)
 WRONG = ResultCheck(of="outputs", against="oracle", gap=0.5, tolerance=1e-5, compared=4)
@@ -198,9 +198,7 @@ def test_no_verdict_rests_on_a_system_that_was_wrong(name) -> None:
         wrong = {one.id: place(one) for one in mine if contender_of(one) == system and one.checks}
         spoiled = [spoilt(one) if one.id in wrong else one for one in rows]
         of = {one.id: place(one) for one in spoiled}
-        with remembering():
-            verdicts = evaluate(paper, spoiled).verdicts
-        for verdict in verdicts:
+        for verdict in evaluate(paper, spoiled).verdicts:
             places = {of[name] for name in verdict.rows}
             assert places.isdisjoint(wrong.values()), verdict.id
             assert system not in {name for name, *_ in places}, verdict.id

@@ -24,7 +24,7 @@ from dgbench.systems.base import Finding, Measurement
 from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.experiments import fig5, fig7, fig14, fig18
 from dgbench.systems.dgc.experiments.fig17 import PARTS
-from dgbench.systems.dgc.experiments.partition_rows import LABELS_ONCE
+from dgbench.systems.dgc.experiments.partition import LABELS_ONCE
 from dgbench.systems.dgc.experiments.race_rows import races
 from dgbench.systems.dgc.experiments.race_runs import (
     ADDED,
@@ -499,7 +499,7 @@ def gap(last=7.5, dataset="wikipedia", twin=False, **fields) -> list[Row]:
 
 CHUNKS = [
     ("s72-tgcn-spatial-more", "S", lambda: chunks(TEMPORAL_MORE) + chunks(method=LABELS_ONCE)),
-    ("s72-mpnn-more-comm", "S", chunks),
+    ("s72-mpnn-more-comm", "S", lambda: chunks(method=LABELS_ONCE)),
     ("fig17-fusion-larger", "S", lambda: costs(refinement=90.0)),
     ("fig17-fusion-larger", "O", lambda: costs(4.0)),
     ("fig17-amazon-gen", "S", costs),

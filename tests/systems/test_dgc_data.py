@@ -13,7 +13,6 @@ from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.kernels_cuda.supergraph import build_supergraph
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
-from dgbench.systems.dgc.checks import synthetic as checks
 from dgbench.systems.dgc.experiments import fig14
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, gini, quarters
 from dgbench.systems.dgc.synthetic import EDGES, ENDS, FAMILIES, VERTICES, Synthetic
@@ -70,8 +69,8 @@ def test_totals_hold_and_only_one_thing_varies(family, ends):
         data = graph.snapshots().check()
         assert len(data) == graph.steps
         steps = build_supergraph(list(data.topology))
-        assert steps.num_vertices == pytest.approx(VERTICES / 500, rel=checks.CLOSE)
-        assert sum(data.num_edges) == pytest.approx(EDGES / 500, rel=checks.CLOSE)
+        assert steps.num_vertices == pytest.approx(VERTICES / 500, rel=fig14.CLOSE)
+        assert sum(data.num_edges) == pytest.approx(EDGES / 500, rel=fig14.CLOSE)
         assert all(csr.values is None for csr in data.topology)
         lengths = torch.diff(steps.start).numpy()
         spreads.append((gini(np.array(data.num_edges)), gini(lengths)))

@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 import torch
 from dgc_tiny import random_sequence, scattered, tiny_workload
-from msgspec import structs
 
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base import RunContext
@@ -17,8 +16,7 @@ from dgbench.systems.base.kept import CONFIRMED
 from dgbench.systems.base.sequences import vertex_steps
 from dgbench.systems.dgc import time_encoders as encoders
 from dgbench.systems.dgc.chunk_samples import cuts_of
-from dgbench.systems.dgc.experiments import attention, fig7, partition_rows
-from dgbench.systems.dgc.experiments.attention import Attention
+from dgbench.systems.dgc.experiments import fig7, partition
 from dgbench.systems.dgc.experiments.fig7 import Fig7
 from dgbench.systems.dgc.experiments.fig16 import check_study
 from dgbench.systems.dgc.experiments.race_runs import DGC, EXACT, PTS, RaceJob, contenders, race
@@ -127,9 +125,7 @@ def counted() -> list[ResultCheck]:
     """Checks of counted partitions of a tiny graph."""
     tasks = {"tgcn_2layer": TASK, "dysat": tiny_workload("dysat")}
     settings = ChunkSettings(rounds=0, workload="vertices")
-    return partition_rows.count_partitions(
-        DATA, tasks, (2, 3), settings=settings, controls=()
-    ).checks
+    return partition.count_partitions(DATA, tasks, (2, 3), settings=settings, controls=()).checks
 
 
 def one_row_more(true, *args):
@@ -155,13 +151,13 @@ COUNTS = [
 
 @pytest.mark.parametrize(("name", "wrong", "subject"), COUNTS)
 def test_wrong_counts_of_partitions_fail(monkeypatch, name, wrong, subject) -> None:
-    monkeypatch.setattr(partition_rows, name, partial(wrong, getattr(partition_rows, name)))
+    monkeypatch.setattr(partition, name, partial(wrong, getattr(partition, name)))
     assert subject in failed(counted())
 
 
 def test_a_baseline_placed_by_another_rule_fails(monkeypatch) -> None:
     assert not failed(counted())
-    monkeypatch.setitem(partition_rows.PLACED, "sequences", elsewhere)
+    monkeypatch.setitem(partition.PLACED, "sequences", elsewhere)
     assert "workers of vertex-steps" in failed(counted())
 
 
@@ -242,26 +238,6 @@ def test_perceptrons_that_predict_something_else_fail(monkeypatch, factor) -> No
     assert failed(check_study(found)) == (set() if factor == 1 else {"predictions"})
     found.errors["time", "mlp"] = replace(found.errors["time", "mlp"], mean=0.0)
     assert "values" in failed(check_study(found))
-
-
-@pytest.mark.parametrize("name", [n for n in attention.CONTENDERS if n != attention.VARLEN])
-def test_contenders_attend_within_sequences(name) -> None:
-    packed = attention.draw_steps(attention.SequenceCase("tiny", 40, 3, 9, 2, 8))
-    worst, checks = attention.compared(attention.CONTENDERS[name](packed), packed, name)
-    assert worst < 1e-5
-    assert not failed(checks)
-
-
-@pytest.mark.parametrize(("factor", "number"), [(1.0, 1), (1.5, 1), (1.5, 2)])
-def test_attention_that_computes_something_else_fails(monkeypatch, factor, number) -> None:
-    true = attention.packed_attention
-    case = attention.SequenceCase("tiny", 20, 3, 8, 2, 4)
-    monkeypatch.setitem(attention.BY_NAME, "tiny", case)
-    monkeypatch.setattr(attention, "packed_attention", lambda *a, **o: factor * true(*a, **o))
-    (cell, *_) = Attention().cells("smoke", "cpu")
-    cell = structs.replace(cell, params={"case": "tiny", "contender": "dgc"})
-    found = failed(Attention().run(cell, replace(CONTEXT, round=number)).checks)
-    assert found == (set() if factor == 1 else {"outputs", "gradients"})
 
 
 BARE = tiny_workload("mpnn_lstm_bare")

@@ -31,12 +31,24 @@ from dgbench.systems.esdg.experiments.projection import (
     redistribution,
 )
 from dgbench.systems.esdg.experiments.random_graphs import random_graphs
+from dgbench.systems.esdg.experiments.recount import (
+    Widths,
+    redistributed,
+    remote_ends,
+    remote_readers,
+)
 from dgbench.systems.esdg.experiments.shares import Alone, MeasuredShare, take_shares
 from dgbench.systems.esdg.hybrid_plan import row_blocks
+from dgbench.systems.esdg.partition import block_ranges
 from dgbench.systems.esdg.vertex import VertexSplit
 from dgbench.systems.esdg.vertex_parts import IMBALANCE, METHODS, VertexParts, split_vertices
-from dgbench.systems.esdg.vertex_plan import remote_reads
-from dgbench.systems.esdg.volumes import count_snapshot, timeline
+from dgbench.systems.esdg.vertex_plan import needs, remote_reads
+from dgbench.systems.esdg.volumes import (
+    count_snapshot,
+    gradient_floats,
+    snapshot_floats,
+    timeline,
+)
 
 COSTS = Costs(epoch_s=0.01, partner_s=1e-5, step_s=1e-4, vertex_step_s=4e-7)
 JOB = ProjectedModel(
@@ -115,6 +127,27 @@ def test_closed_form_is_what_is_counted(model, size, steps, nodes, draw):
     count, messages = redistribution(timeline(model), steps, nodes, size, blocks)
     np.testing.assert_array_equal(found.matrix("bytes"), count)
     np.testing.assert_array_equal(found.matrix("messages"), messages)
+    # Pair by pair of ranks, from the widths of tensors.
+    widths, net = Widths.of(model, task="class"), timeline(model)
+    pairs = redistributed(widths.redistributed, steps, nodes, size, blocks=blocks)
+    np.testing.assert_array_equal(found.matrix("floats"), pairs)
+    assert snapshot_floats(net, nodes, block_ranges(steps, blocks), size) == pairs.sum()
+    assert gradient_floats(net, size) == 2 * (size - 1) * widths.parameters
+
+
+@given(GRAPHS, st.integers(1, 5), st.data())
+@settings(max_examples=40, deadline=None)
+def test_remote_reads_are_those_of_all_edges(raw, size, draw):
+    owners = st.lists(st.integers(0, size - 1), min_size=raw[0].num_rows, max_size=raw[0].num_rows)
+    parts = VertexParts(torch.tensor(draw.draw(owners)), size)
+    assert remote_reads(raw, parts) == remote_readers(raw, parts.owner, size)
+    pairs = [torch.stack([csr.indices.long(), rows_of(csr)]) for csr in raw]
+    wanted = sum(needs(target, source, parts).shape[1] for source, target in pairs)
+    assert wanted == remote_ends(pairs, parts.owner, size)
+
+
+def rows_of(csr: Csr) -> torch.Tensor:
+    return torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
 
 
 def test_a_rank_without_others_keeps_its_part_and_gets_zeros():

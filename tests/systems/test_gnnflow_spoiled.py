@@ -20,7 +20,7 @@ from torch import Tensor
 from dgbench import datasets
 from dgbench.datasets import EventStream
 from dgbench.systems.base import RunContext
-from dgbench.systems.gnnflow import cache, owners, partitioners, ranked
+from dgbench.systems.gnnflow import cache, owners, ranked
 from dgbench.systems.gnnflow import experiments as ex
 from dgbench.systems.gnnflow.access import StoreAccess
 from dgbench.systems.gnnflow.block_counts import BlockCounts
@@ -173,7 +173,7 @@ CASES: list[tuple[Plant, tuple[str, str], str]] = [
     (BLOCKS, ("table6", "dataset=wikipedia"), "counters"),
     (BLOCKS, ("large", "kind=memory"), "counters"),
     (replaced(owners, "shares", more("records")), ("partition", ""), "counters"),
-    (replaced(partitioners, "partition", misplaced), ("partition", ""), "owners"),
+    (replaced(ex.partition, "partition", misplaced), ("partition", ""), "owners"),
     (sampled(ex.fig12, "sample_neighbours", missing), ("fig12", "dataset=gdelt"), "samples"),
     (replaced(ex.large, "_printed_bytes", lambda found: {k: n + 1 for k, n in found.items()}),
      ("large", "kind=sizes"), "counters"),

@@ -19,7 +19,7 @@ import dgbench.systems.tgcn.experiments as tgcn_experiments
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.interaction_baseline import BaselineTrainer
-from dgbench.systems.tgcn import program, races, recounts, scaling_cells, scaling_runs, schedule
+from dgbench.systems.tgcn import exchange_runs, program, races, recounts, scaling_cells
 from dgbench.systems.tgcn.experiments import depth, fig7
 from dgbench.systems.tgcn.grids import Grids
 from dgbench.systems.tgcn.single_draws import SegmentTree
@@ -168,9 +168,9 @@ CASES: list[tuple[Plant, tuple[str, dict[str, Any]], str]] = [
     (reported(Grids, "counts", lambda found: found + (found > 0)), ("partition", GRIDS),
      "counters"),
     (changed(depth, "sample_nodewise", edges_rolled), ("depth", LASTFM), "samples"),
-    (changed(schedule, "traffic", one_more), ("schedule", LINKS), "bytes"),
-    (changed(schedule, "traffic", one_more), ("schedule", {"kind": "volume", **LASTFM}), "bytes"),
-    (changed(scaling_runs, "load_of", row_more), ("fig10", LOADS), "counters"),
+    *((changed(exchange_runs, "traffic", one_more), ("schedule", cell), "bytes")
+      for cell in (LINKS, {"kind": "volume", **LASTFM})),
+    (changed(scaling_cells, "load_of", row_more), ("fig10", LOADS), "counters"),
     (around(fig7, "timed", turns_rolled), ("fig7", LASTFM), "samples"),
     (around(SegmentTree, "modify", lambda was, self, at, w: (was(self, at, w), was(self, 0, w))),
      ("fig8", {"weights": "equal"}), "counters outputs"),  # a change that spreads

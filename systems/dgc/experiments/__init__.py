@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dgbench.systems.base import Experiment
-from dgbench.systems.dgc.experiments.attention import Attention
 from dgbench.systems.dgc.experiments.fig3 import Fig3
 from dgbench.systems.dgc.experiments.fig4 import Fig4
 from dgbench.systems.dgc.experiments.fig5 import Fig5
@@ -20,7 +19,6 @@ from dgbench.systems.dgc.experiments.fusion_ablation import FusionAblation
 from dgbench.systems.dgc.experiments.partition import Partition
 from dgbench.systems.dgc.experiments.partition_ablation import PartitionAblation
 from dgbench.systems.dgc.experiments.stale_ablation import StaleAblation
-from dgbench.systems.dgc.experiments.steps_seen import StepsSeen
 from dgbench.systems.dgc.experiments.table1 import Table1
 from dgbench.systems.dgc.experiments.table2 import Table2
 from dgbench.systems.dgc.experiments.table3 import Table3
@@ -39,12 +37,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Fig11(),
     Table2(),
     Table3(),
-    StepsSeen(),
     StaleAblation(),
     Fig12(),
     Fig14(),
     Fig15(),
     FusionAblation(),
-    Attention(),
     Fig18(),
 )

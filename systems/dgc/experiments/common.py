@@ -1,24 +1,25 @@
-"""Helpers of DGC's experiments: titles of partitions, and gains over rounds."""
+"""Helpers of DGC's experiments: gains over rounds, trainers of all chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from dgbench.lab.compare import Ratio, observe_speedup, ratio_of, rounds_of
+import torch
+
+from dgbench.lab.compare import observe_speedup
 from dgbench.lab.experiment import Measurement
 from dgbench.lab.table import Entry, Table
-from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.statistics import geometric_mean
+from dgbench.runtime.collectives import LocalCommunicator
+from dgbench.runtime.meter import Meter
+from dgbench.systems.dgc.loading import SETTINGS
 
-PARTITION_TITLES = {
-    "snapshots": "PSS",
-    "snapshots-contiguous": "PSS, contiguous",
-    "sequences": "PTS",
-    "both": "PSS-TS",
-    "chunks": "PGC",
-}
-"""Words for the `partition` of a row."""
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+    from dgbench.systems.base.sequences import SequenceWorkload
+    from dgbench.systems.dgc.dealing import WorkAssignment
+    from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 
 def by_row(found: Table) -> list[Table]:
@@ -43,17 +44,18 @@ def observe_gains(
             observe_speedup(found, seconds[baseline], seconds[name], **dims)
 
 
-def gain_over_rounds(row: Any, rows: Sequence[Any], setting: str) -> Ratio:
-    """The gain of a setting over the rounds of a row's cell; of one round over its turns."""
-    ratio = ratio_of(Table.of(rounds_of(row, rows)).where("speedup", setting=setting))
-    if ratio is None:
-        raise InvalidInputError(f"row '{row.id}' has no speedup of '{setting}'")
-    return ratio
+def trainer_on_one(
+    task: SequenceWorkload, data: SnapshotSequence, dealt: WorkAssignment, setting: str, device: str
+) -> ChunkRankTrainer:
+    """A trainer of the chunks of all workers on this one, fused as a setting says."""
+    from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
-
-def over_rounds(values: Sequence[float]) -> dict[str, float]:
-    """`y` of a point from one number a round; of several their mean on logs, `low` and `high`."""
-    if len(values) == 1:
-        return {"y": values[0]}
-    found = geometric_mean(values)
-    return {"y": found.value, "low": found.low, "high": found.high}  # type: ignore[dict-item]
+    fusion, temporal = SETTINGS[setting]
+    alone = torch.zeros_like(dealt.placement.structure)
+    trainer = ChunkRankTrainer(
+        LocalCommunicator(device=torch.device(device), meter=Meter(device=device)), task, data,
+        replace(dealt.placement, workers=1, structure=alone, time=alone),
+        fusion=fusion, temporal=temporal, graph=dealt.graph, entries=dealt.entries,
+    )  # fmt: skip
+    trainer.prepare()
+    return trainer

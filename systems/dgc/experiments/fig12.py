@@ -3,44 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import replace
+from itertools import product
+from statistics import median
+from typing import Any, Final
 
-from dgbench.lab.charts import chart, failures, gap
-from dgbench.lab.compare import ROUND_INTERVAL, Ratio
-from dgbench.lab.printed import ledger
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.charts import chart
+from dgbench.lab.compare import ROUND_INTERVAL
+from dgbench.lab.estimates import Estimate, EvaluationContext, gaps_of_failures
+from dgbench.lab.figure_forms import SpeedupBars, StackedTime
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import MeasuredQuantity, computed, of_rows
 from dgbench.lab.ranks import devices_lacking
-from dgbench.systems.base import (
-    Cell,
-    Contender,
-    Experiment,
-    FigureSpec,
-    Measurement,
-    Preset,
-    RunContext,
-)
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Table
+from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext
 from dgbench.systems.dgc.experiments.fig4 import CLOCKS
 from dgbench.systems.dgc.experiments.fig12_rows import (
+    MEAN,
     NAME,
+    PLACE,
     RACE,
-    STAGES,
+    SIDES,
+    Numbers,
+    Pairs,
+    Races,
+    all_steps,
+    best_of,
     compared,
-    decisive,
-    factors,
+    gains,
     mean_gain,
-    projected,
-    projected_gain,
-    projected_ids,
+    means_on_real,
+    on_four,
+    on_graph,
+    on_real,
+    over,
+    projected_gains,
+    raced,
+    standing,
 )
-from dgbench.systems.dgc.experiments.projection_runs import GROUPS, project_all
-from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, races, real
+from dgbench.systems.dgc.experiments.projection_runs import COUNTED, project_twin
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, real, running
 from dgbench.systems.dgc.experiments.race_runs import (
     ADDED,
+    BASELINE_NAMES,
     CONTIGUOUS,
     DGC,
     EVERY,
     EXACT,
     FAIR,
+    FUSED,
     HELD_NAMES,
     LINK_TITLES,
     PAPER_NAMES,
@@ -48,18 +62,20 @@ from dgbench.systems.dgc.experiments.race_runs import (
     PHASES_FROM,
     PLACED,
     PLAIN,
+    PSS,
+    PSS_ORDERS,
+    PSS_TS,
+    PTS,
     SHOWN,
+    TITLES,
     TWINS,
     Link,
     contenders,
     jobs_of,
     race,
 )
-from dgbench.systems.dgc.experiments.settings import LEDGER, MODEL_TITLES, MODELS
-from dgbench.systems.dgc.projection import WORKERS
-
-BAR: Final = ledger(LEDGER)["abs-speedup-range"]["low"]
-"""Least gain of DGC over a baseline that the paper prints."""
+from dgbench.systems.dgc.experiments.settings import FORMS, MODEL_OF, MODELS
+from dgbench.systems.dgc.projection import LINKS, WORKERS
 
 QUICK: Final = "sx-mathoverflow"
 WIRED: Final = (QUICK, "email-eu-core")
@@ -74,372 +90,181 @@ TIMEOUTS_S: Final = {"smoke": 30, "quick": 240, "full": 900, "paper": 3600}
 SLOW: Final = PLAIN
 """Contender that races from `full` on and on real graphs: the bare partition, whose thousands of
 chunks cost a call each, takes some fifty times as long an epoch as with fusion."""
-STEPS: Final = ((PLAIN, "chunks (PGC)"), (EXACT, "chunk fusion (CF)"), (DGC, "stale rows (SG)"))
+MODULE_STEPS: Final = (
+    (PLAIN, "chunks (PGC)"), (EXACT, "chunk fusion (CF)"), (DGC, "stale rows (SG)")
+)  # fmt: skip
 """Feature that each contender adds to the one before it."""
-TOGETHER: Final = ((EXACT, "chunks (PGC) and fusion (CF)"), STEPS[-1])
+TOGETHER: Final = ((EXACT, "chunks (PGC) and fusion (CF)"), MODULE_STEPS[-1])
 """The same where the bare partition did not race."""
 MODULES: Final = {
     words: Contender("dgc", switch=switch)
-    for (_, words), switch in zip((*STEPS, TOGETHER[0]), ("pgc", "", "stale", "pgc"), strict=True)
+    for (_, words), switch in zip(
+        (*MODULE_STEPS, TOGETHER[0]), ("pgc", "", "stale", "pgc"), strict=True
+    )
 }
+
+CLOSE: Final = 1.1
+"""Two epoch times less than a tenth apart are about the same."""
+STACK: Final = "Stack or its site"
+LINK_WORDS: Final = {
+    "gloo": "", "wire": f", {LINK_TITLES['wire']}", "nvlink": "NVLink", "pcie": "PCIe"
+}  # fmt: skip
+RACE_FORMS: Final = replace(
+    FORMS,
+    facts={"model": ("models", lambda names: names.split()[0])},
+    labels={**FORMS.labels, "setting": {**SHOWN, DGC: "dgc"}, "baseline": SHOWN,
+            "link": LINK_WORDS, "ranks": lambda count: f"{count} ranks"},
+)  # fmt: skip
 
 Rows = Sequence[Any]
 
+OVER_BASELINES: Final = over(*BASELINE_NAMES)
+"""Pairs of a contender over each of the paper's baselines."""
+PROJECTED: Final = projected_gains(*PLACED)
+STEPS_OVER_BEST: Final = computed(all_steps, per=(*PLACE, *SIDES)).where(part="race")
 
-class Fig12(Experiment):
-    paper = "dgc"
-    name = NAME
-    title = "Figure 12: epoch time of six systems"
-    question = "How much faster does DGC train than three baselines, and which module gains what?"
-    main_race = RACE
-    reading = (
-        "All systems are ours, on one engine: a baseline differs by its placement, works snapshot "
-        "by snapshot and pads sequences. They take turns, epoch by epoch, on one group of "
-        "processes over Gloo's sockets; these share the cores of one machine, so that computing "
-        "costs more and sending less than between GPUs. All but the stale rows train the very "
-        "same model. Where links are emulated, a row is held back as long as a link of 1 Gb/s "
-        "would take, so that sending costs as much beside computing as it does between GPUs. "
-        "Preparation (partition, plans) is left out, as in the paper. Beside the "
-        "paper's six, the baselines are given our chunk fusion, too: what DGC without stale rows "
-        "then gains is the partition's. PSS runs with its snapshots dealt out in turn and in "
-        "contiguous runs, as ESDG has them, and the faster one is the baseline. DGC is as "
-        "published: labels are propagated once. DGC + dgbench, with our refinement of the "
-        "partition, stands behind it. So DGC's lead is a product: fusion for the best baseline, "
-        "and its chunks and stale rows. The paper's graphs are twins here, and a twin has no real "
-        "communities: real graphs decide. For eight V100 epochs are projected from counted "
-        "traffic and measured work, with NVLink and with PCIe, for the paper names neither; "
-        "fusion is taken at its most there, all chunks of a worker as one."
-    )
-    claims = (
-        "dgc-abs-speedup-range",
-        "dgc-fig12-avg-t-gcn",
-        "dgc-fig12-avg-dysat",
-        "dgc-fig12-avg-mpnn-lstm",
-        "dgc-fig12-dgc-best",
-        "dgc-s71-protocol",
-        "dgc-fig12-amazon-order",
-        "dgc-fig12-epinion-order",
-        "dgc-s72-tgcn-movie",
-        "dgc-s72-dysat-epinion",
-        "dgc-s72-mpnn-movie",
-        "dgc-s72-mpnn-epinion",
-        "dgc-s731-pgc-only",
-        "dgc-s731-amazon-pts-close",
-        "dgc-s732-cf-speedup",
-        "dgc-s732-cf-stack-best",
-        "dgc-s733-sg-speedup",
+
+def over_each(fast: str, slow: Sequence[str]) -> MeasuredQuantity:
+    """One contender over each of several, where both ran."""
+    return gains(
+        raced, lambda one: [(name, fast) for name in slow if {name, fast} <= set(one.names)]
+    ).keep(gaps_of_failures)
+
+
+def beside(form: str, model: str = "") -> dict[str, MeasuredQuantity]:
+    """Numbers beside a form's gain: over the best placement that has chunk fusion, too, what
+    this fusion gains for the best baseline, and projections to eight V100."""
+    found = {
+        "over the best placement with chunk fusion": mean_gain(
+            on_real(*FAIR, form, model=model), best_of(FAIR, (form,))
+        ),
+        "chunk fusion for the best baseline": mean_gain(
+            on_real(*FAIR, *PLACED, model=model), best_of(PLACED, FAIR)
+        ),
+    }
+    chosen = PROJECTED.where(setting=form, **({"model": model} if model else {}))
+    return found | {
+        f"projected to 8 V100 by {LINK_WORDS[link]} from twins, at {words}": chosen.where(link=link)
+        .joined_over(pick, "model", "dataset")
+        for link in LINKS for words, pick in (("least", min), ("most", max))
+    }  # fmt: skip
+
+
+def speedups(form: str) -> outcomes.Rule:
+    """Lowest and highest gain of a form over any baseline."""
+    every = gains(on_real(form, *PLACED), OVER_BASELINES(form))
+    ends = {name: every.joined_over(pick, *PLACE, *SIDES)
+            for name, pick in (("low", min), ("high", max))}  # fmt: skip
+    return combine.shown_beside(
+        rules.entries_near_claim(ends, rules.all_above(every, 1.0)), beside(form)
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        found = []
-        for group in groups(preset):
-            params = {
-                "part": "race",
-                "dataset": group.dataset,
-                "models": " ".join(group.models),
-                "ranks": group.ranks,
-                "link": group.link,
-            }
-            lacking = devices_lacking(group.ranks, device)
-            if group.link == "wire" and device == "cuda":
-                lacking = lacking or "a wire is emulated between host memories"
-            name = f"{group.dataset}/{group.ranks}/{group.link}"
-            # For the figure over time, the first race runs once more with instruments.
-            phases = not found and preset != "quick"
-            found.append(self._cell(params, name, preset, lacking, phases=phases))
-        for name, datasets in GROUPS[preset].items():
-            one = {"dataset": name} if name in datasets else {"graphs": name}
-            params = {"part": "projected", **one, "workers": WORKERS}
-            found.append(self._cell(params, f"projected/{name}", preset, device="cpu"))
-        return found
 
-    def _cell(
-        self,
-        params: dict[str, Any],
-        group: str,
-        preset: Preset,
-        unavailable: str = "",
-        *,
-        phases: bool = False,
-        device: Literal["", "cpu"] = "",
-    ) -> Cell:
-        return self.cell_of(
-            params,
-            group,
-            repeats=PROCESSES[preset] if params["part"] == "race" else 1,
-            interleaved=params["part"] == "race",
-            timeout_s=TIMEOUTS_S[preset],
-            unavailable=unavailable,
-            phases=phases,
-            device=device,
+def average(model: str) -> outcomes.Rule:
+    """Mean over graphs and baselines of DGC's gain for one model."""
+    races = on_real(DGC, *PLACED, model=model)
+    return combine.interpretations("the paper does not say which mean", {
+        f"{word} mean": combine.shown_beside(
+            rules.near_claim(
+                mean_gain(races, OVER_BASELINES(DGC), arithmetic=word == "arithmetic"), above=1.0
+            ), beside(DGC, model),
         )
-
-    def run(self, cell: Cell, context: RunContext) -> Measurement:
-        params, preset = cell.params, context.preset
-        if params["part"] == "projected":
-            name = str(params.get("dataset", params.get("graphs")))
-            return project_all(GROUPS[preset][name], preset)
-        dataset, link = str(params["dataset"]), params["link"]
-        models = str(params["models"]).split()
-        if context.instrumented:  # no ratio uses it, so one model and the fewest turns will do
-            models = models[:1]
-        names = racing(dataset, "smoke" if context.instrumented else preset)
-        jobs = [
-            replace(job, contenders=contenders(*names, link=link))  # type: ignore[arg-type]
-            for job in jobs_of((dataset,), models, preset, {})
-        ]
-        found = race(
-            jobs,
-            int(params["ranks"]),  # type: ignore[arg-type]
-            context,
-            least=2 if context.instrumented else TURNS[preset],
-            budget_s=BUDGETS_S[preset],
-            total_s=0.0 if context.instrumented else TOTALS_S[preset],
-            timeout_s=TIMEOUTS_S[preset],
-            control=not context.instrumented,
-            clocked=CLOCKS[preset] if context.round == 1 else 0,  # a figure shows them, no claim
-        )
-        if context.instrumented:
-            found.data["workload"] = f"{dataset}, {models[0]}, {link}"
-        return found
-
-    def figures(self) -> list[FigureSpec]:
-        interval = {"interval": ROUND_INTERVAL}
-        return [
-            chart("speedup", "fig12",
-                "DGC and its modules over the best baseline, time of an epoch", best_points,
-                **interval, baseline_label="best of PyGT-PSS, -PTS and -PSS-TS",
-                xlabel="speed-up over the best baseline", main=True),
-            chart("speedup", "fig12_each", "DGC over each baseline",
-                lambda rows: over_points(rows, DGC, {n: n for n in PLACED}), **interval,
-                baseline_label="the baseline named", xlabel="speed-up of DGC"),
-            chart("speedup", "fig12_fair",
-                "DGC without stale rows over baselines that have chunk fusion, too",
-                lambda rows: over_points(rows, EXACT, {n: n for n in FAIR}), **interval,
-                baseline_label="the baseline named, with our chunk fusion",
-                xlabel="speed-up of DGC w/o SG"),
-            chart("speedup", "fig12_printed", "DGC + dgbench over DGC",
-                lambda rows: over_points(rows, ADDED, {DGC: SHOWN[DGC]}),
-                **interval, baseline_label="DGC, labels propagated once",
-                xlabel="speed-up of our refinement"),
-            chart("time_split", "fig12_split", "What an epoch is spent on", split_points,
-                xlabel="time of one epoch, ms", phases_from=PHASES_FROM),
-            chart("ablation", "fig12_modules", "From the best baseline to DGC, module by module",
-                module_points, system=DGC, contenders=MODULES),
-            chart("speedup", "fig12_projected", "Eight V100: DGC over the best baseline, projected",
-                projected_points, baseline_label="best of PyGT-PSS, -PTS and -PSS-TS, projected",
-                xlabel="speed-up over the best baseline"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = [one for one in compared(decisive(races(rows, NAME))) if DGC in one.names]
-        if not found:
-            return ""
-        over = mean_gain(found, DGC)
-        words = [
-            f"On real graphs DGC is {over.value:.2f}x as fast as the best baseline (mean of "
-            f"{len(found)} pairs of model and graph, {found[0].ranks} ranks over "
-            f"Gloo; asked for are {BAR}x)"
-        ]
-        if stepwise := _with_steps(found):
-            words[0] += f", {mean_gain(stepwise, EXACT).value:.2f}x without stale rows"
-            alone = [one for one in stepwise if PLAIN in one.names]
-            if alone:
-                words[0] += (
-                    f", {mean_gain(alone, PLAIN).value:.2f}x by the partition alone, whose ranks "
-                    "then work chunk by chunk"
-                )
-        words[0] += "."
-        fair = [one for one in stepwise if set(FAIR) <= set(one.names)]
-        if fair:
-            ratio = mean_gain(fair, EXACT, FAIR)
-            told = [MODEL_TITLES[one.model] for one in fair]
-            words.append(
-                "Against the best baseline that has our chunk fusion, too, DGC without stale rows "
-                f"comes to {ratio.value:.2f}x ({', '.join(dict.fromkeys(told))})."
-            )
-        parts = factors(found)
-        if parts:
-            said = ", ".join(f"{parts[key].value:.2f}x by {words}" for words, key in STAGES)
-            words.append(
-                f"The lead of {over.value:.2f}x is a product: {said}. With our refinement (DGC + "
-                f"dgbench) an epoch is {parts['ours'].value:.2f}x as fast as DGC's."
-            )
-        wired = _with_steps(
-            [one for one in compared(real(races(rows, NAME))) if one.link == "wire"]
-        )
-        if wired:
-            ratio, other = (mean_gain(wired, name) for name in (DGC, EXACT))
-            words.append(
-                f"Over {LINK_TITLES['wire']} links DGC is {ratio.value:.2f}x as fast as the best "
-                f"baseline, {other.value:.2f}x without stale rows."
-            )
-        return " ".join(words)
+        for word in ("arithmetic", "geometric")
+    })  # fmt: skip
 
 
-def _with_steps(found: Sequence[RaceRecord]) -> list[RaceRecord]:
-    """Races in which DGC ran with and without stale rows."""
-    return [one for one in found if {EXACT, DGC} <= set(one.names)]
+def named_cell(model: str, dataset: str, baseline: str) -> outcomes.Rule:
+    """A factor printed for one model, graph and baseline; projected where no real race tells it."""
+    needed = PSS_ORDERS if baseline == PSS else (baseline,)
+    races = on_graph(dataset, *needed, DGC, model=model, any_graph=True)
+
+    def timed(select: Races) -> outcomes.Rule:
+        return rules.near_claim(mean_gain(select, over(baseline)(DGC)), above=1.0)
+
+    made = projected_gains(baseline).where(model=model, dataset=dataset, setting=DGC)
+    return combine.first_found(
+        timed(lambda rows: real(races(rows))),
+        combine.by_model(projection(made), "alpha-beta model"),
+        timed(races),
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class RaceGroup:
-    """The races of a cell: models of one graph on one group of ranks."""
+def projection(made: MeasuredQuantity) -> outcomes.Rule:
+    """Projected gains by link have one sign, which is the claim's direction."""
 
-    dataset: str
-    models: tuple[str, ...]
-    ranks: int = 4
-    link: Link = "gloo"
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
+        found = rules.all_above(made, 1.0, unit="x")(context)
+        if found.lacking:
+            return found
+        sides = {side for _, side in found.sides}
+        return replace(found, sides=(), direction=sides.pop() if len(sides) == 1 else 0)
 
-
-def racing(dataset: str, preset: Preset) -> tuple[str, ...]:
-    """Contenders on a graph.
-
-    The paper's six with both orders of PSS, and on real graphs all baselines with chunk fusion, and
-    DGC with our refinement. What is left out for its time runs from `full` on, see `SLOW`.
-    """
-    short = dataset not in HELD_NAMES or preset == "smoke"
-    names = (*PAPER_NAMES, CONTIGUOUS) if short else EVERY
-    return tuple(name for name in names if name != SLOW or not (short or preset == "quick"))
+    return rule
 
 
-def groups(preset: Preset) -> list[RaceGroup]:
-    """Cells of a preset; in quick one real graph, which is trained by all models."""
-    if preset == "smoke":
-        return [RaceGroup("email-eu-core", ("mpnn_lstm_bare",), 2)]
-    if preset == "quick":
-        return [RaceGroup(QUICK, MODELS)]
-    return [
-        *(RaceGroup(name, MODELS) for name in (*HELD_NAMES, *TWINS)),
-        *(RaceGroup(name, MODELS, link="wire") for name in WIRED),
-        *(RaceGroup(name, MODELS, 8) for name in HELD_NAMES[:1]),
-    ]
+def order(dataset: str, pairs: Pairs) -> outcomes.Rule:
+    """Baselines of all races of a graph in an order."""
+    return rules.all_above(gains(on_graph(dataset, *PLACED, fallback=True), pairs), 1.0, unit="x")
 
 
-def _base(one: RaceRecord) -> dict[str, Any]:
-    return {
-        "panel": MODEL_TITLES[one.model],
-        "row": _row(one.dataset, one.ranks, one.link),
-        "twin": one.twin,
-        "row_ids": [row.id for row in one.rows],
-    }
+def module(fast: str, slow: str, **shown: MeasuredQuantity) -> outcomes.Rule:
+    """Gain of one module on real graphs."""
+    races, pair = on_real(fast, slow), lambda one: [(slow, fast)]
+    return combine.shown_beside(
+        combine.interpretations("the paper does not say if its number is the mean or the best", {
+            "mean": rules.near_claim(mean_gain(races, pair), above=1.0),
+            "best": rules.near_claim(gains(races, pair), above=1.0, report=rules.largest),
+        }), shown,
+    )  # fmt: skip
 
 
-def _row(dataset: str, ranks: int, link: str) -> str:
-    wire = "" if link == "gloo" else f", {LINK_TITLES[link]}"
-    return f"{dataset_title(dataset)}, {ranks} ranks{wire}"
-
-
-def _point(ratio: Ratio, **fields: Any) -> dict[str, Any]:
-    return {
-        **fields,
-        "value": ratio.value,
-        "low": ratio.low,
-        "high": ratio.high,
-        "n": ratio.n,
-        "deviation": ratio.deviation,
-    }
-
-
-def _failed(rows: Rows, systems: Sequence[str], **fields: Any) -> list[dict[str, Any]]:
-    """Points of races that did not run, in every panel that their cell would have filled."""
-    points = []
-    for row in failures(rows, NAME):
-        if row.params["part"] != "race":
-            continue
-        params = row.params
-        points += [
-            gap(
-                row,
-                panel=MODEL_TITLES[model],
-                row=_row(params["dataset"], params["ranks"], params["link"]),
-                system=system,
-                **fields,
-            )
-            for model in params["models"].split()
-            for system in systems
-        ]
-    return points
-
-
-FORMS: Final = (PLAIN, EXACT, DGC, ADDED)
-"""Steps of DGC, and what dgbench adds to the last."""
-
-
-def best_points(rows: Rows) -> list[dict[str, Any]]:
-    """The three steps of DGC over the best baseline, DGC + dgbench behind them, and their means
-    over real graphs."""
-    points = []
-    found = compared(races(rows, NAME))
+def fusion_gains(context: EvaluationContext) -> Numbers:
+    """Gain of chunk fusion by model on Stack, or a graph of its site, and on other graphs."""
+    found = running(on_four(raced(context.rows)), PLAIN, EXACT)
+    found = real(found) or found
+    stack = standing("stack", found)
     for one in found:
-        first = one.best()
-        points += [
-            _point(one.gain(first, name), **_base(one), system=_system(name), baseline=first)
-            for name in FORMS
-            if name in one.names
-        ]
-    for model in MODELS:
-        mine = [one for one in decisive(found) if one.model == model]
-        if len(mine) < 2:
-            continue
-        for name in FORMS:
-            if any(name not in one.names for one in mine):
-                continue
-            ratio = mean_gain(mine, name)
-            points.append(
-                _point(
-                    ratio,
-                    panel=MODEL_TITLES[model],
-                    row=f"geometric mean of {len(mine)} real, Gloo",
-                    system=_system(name),
-                    baseline="best baseline",
-                    rest=True,
-                    row_ids=ratio.rows,
-                )
-            )
-    return points + _failed(rows, [_system(n) for n in FORMS], baseline="")
+        case = STACK if one in stack else dataset_title(one.dataset, one.twin)
+        yield (
+            {"model": one.model, "case": case},
+            Estimate.of_ratio(one.gain(PLAIN, EXACT), one.rows),
+        )
 
 
-def _system(name: str) -> str:
-    return "dgc" if name == DGC else SHOWN.get(name, name)
+def timed_epochs(row: Any) -> float:
+    """Epochs of each contender that a process timed, at least."""
+    turns = Table.of([row]).where("epoch_time").by("dataset", "model", "setting")
+    return min(map(len, turns.values()), default=float("nan"))
 
 
-def over_points(rows: Rows, fast: str, slow: Mapping[str, str]) -> list[dict[str, Any]]:
-    """One contender over several, a dot each; `slow`: name -> words."""
-    return [
-        _point(one.gain(name, fast), **_base(one), system=f"over {words}", baseline=words)
-        for one in races(rows, NAME)
-        for name, words in slow.items()
-        if name in one.names and fast in one.names
-    ]
+def parts_of_time(context: EvaluationContext) -> Numbers:
+    """Seconds of an epoch of the paper's six in each phase."""
+    for one in raced(context.rows):
+        place = {"part": "race", **{name: getattr(one, name) for name in PLACE}}
+        for name, phase in product((n for n in PAPER_NAMES if n in one.names), PHASES):
+            spent = Estimate(one.spent(phase, name), rows=one.rows, kind="timed")
+            yield {**place, "setting": name, "phase": phase}, spent
 
 
-def split_points(rows: Rows) -> list[dict[str, Any]]:
-    """Phases of the paper's six, a row per graph, a panel per model."""
-    return [
-        {
-            **_base(one),
-            "system": _system(name),
-            "phase": phase,
-            "seconds": one.spent(phase, name),
-            "total": one.epoch(name),
-        }
-        for one in races(rows, NAME)
-        for name in PAPER_NAMES
-        if name in one.names
-        for phase in PHASES
-    ]
+def epoch_total(
+    context: EvaluationContext, dims: Mapping[str, Any], one: Estimate
+) -> Mapping[str, float]:
+    """Median epoch of a contender, as the total of its bar."""
+    times = Table.of(one.rows).where("epoch_time", model=dims["model"], setting=dims["setting"])
+    return {"total": median(times.values)}
 
 
 def module_points(rows: Rows) -> list[dict[str, Any]]:
     """From the best baseline to everything on, a panel per race on real data."""
     points = []
-    for one in _with_steps(compared(real(races(rows, NAME)))):
+    for one in compared(real(raced(rows))):
+        if not {EXACT, DGC} <= set(one.names):
+            continue
         first = one.best()
         panel = {"panel": one.title, "row_ids": [one.row.id], "exact": True}
         points.append({**panel, "step": 0, "technique": first, "seconds": one.epoch(first)})
         before = first
-        steps = STEPS if PLAIN in one.names else TOGETHER
+        steps = MODULE_STEPS if PLAIN in one.names else TOGETHER
         for step, (name, words) in enumerate(steps, 1):
             ratio = one.gain(before, name)
             points.append(
@@ -467,32 +292,167 @@ def _points_of(one: RaceRecord, before: str, name: str) -> str:
     return f"{gained + 0.0:+.1f} points of accuracy"
 
 
-# Projections.
+OF_RACE: Final[dict[str, Any]] = {
+    "panel": "{model}",
+    "row": "{dataset}, {ranks}{link}",
+    "interval": ROUND_INTERVAL,
+}
 
 
-def projected_points(rows: Rows) -> list[dict[str, Any]]:
-    """DGC's steps over the best baseline by model and graph, for both links."""
-    ids = projected_ids(rows)
-    points = []
-    for (dataset, model, links), epochs in projected(rows).items():
-        for name in (PLAIN, EXACT, DGC):
-            gain = projected_gain(epochs, name)
-            if gain is None:
-                continue
-            points.append(
-                {
-                    "panel": MODEL_TITLES[model],
-                    "row": f"{dataset_title(dataset)}, {link_title(links)}",
-                    "system": _system(name),
-                    "baseline": "best baseline",
-                    "value": gain,
-                    "projected": True,
-                    "twin": True,
-                    "row_ids": [ids[dataset]] if dataset in ids else [],
-                }
+class Fig12(FormExperiment):
+    forms, name = RACE_FORMS, NAME
+    main_race = RACE
+    repeats = PROCESSES
+    timeout_s = TIMEOUTS_S
+    headline, unit = computed(means_on_real, per=("method",)), "x"
+    charts = (
+        chart("ablation", "fig12_modules", "From the best baseline to DGC, module by module",
+              module_points, system=DGC, contenders=MODULES),
+    )  # fmt: skip
+    figure_forms = (
+        SpeedupBars(
+            "fig12", "DGC and its modules over the best baseline, time of an epoch",
+            STEPS_OVER_BEST.keep(gaps_of_failures), system="{setting}", baseline="baseline",
+            gaps={"baseline": ""}, **OF_RACE, main=True,
+            more=lambda context, dims, one: {"rest": True} if dims["baseline"] == MEAN else {},
+            baseline_label="best of PyGT-PSS, -PTS and -PSS-TS",
+            xlabel="speed-up over the best baseline",
+        ),
+        SpeedupBars(
+            "fig12_each", "DGC over each baseline", over_each(DGC, PLACED), **OF_RACE,
+            system="over {baseline}", baseline="{baseline}", baseline_label="the baseline named",
+            xlabel="speed-up of DGC",
+        ),
+        SpeedupBars(
+            "fig12_fair", "DGC without stale rows over baselines that have chunk fusion, too",
+            over_each(EXACT, FAIR), **OF_RACE, system="over {baseline}", baseline="{baseline}",
+            baseline_label="the baseline named, with our chunk fusion",
+            xlabel="speed-up of DGC w/o SG",
+        ),
+        SpeedupBars(
+            "fig12_printed", "DGC + dgbench over DGC", over_each(ADDED, (DGC,)), **OF_RACE,
+            system="over {baseline}", baseline="{baseline}",
+            baseline_label="DGC, labels propagated once", xlabel="speed-up of our refinement",
+        ),
+        StackedTime(
+            "fig12_split", "What an epoch is spent on",
+            computed(parts_of_time, per=(*PLACE, "setting", "phase")).where(part="race")
+            .keep(gaps_of_failures),
+            panel="{model}", row="{dataset}, {ranks}{link}", system="{setting}", more=epoch_total,
+            xlabel="time of one epoch, ms", phases_from=PHASES_FROM,
+        ),
+        SpeedupBars(
+            "fig12_projected", "Eight V100: DGC over the best baseline, projected",
+            PROJECTED.keep(gaps_of_failures), panel="{model}", row="{dataset}, {link}",
+            system="{setting}", baseline="best baseline",
+            more=lambda context, dims, one: {"projected": True, "twin": True},
+            baseline_label="best of PyGT-PSS, -PTS and -PSS-TS, projected",
+            xlabel="speed-up over the best baseline",
+        ),
+    )  # fmt: skip
+    claims = {
+        "dgc-abs-speedup-range": speedups(DGC),
+        **{f"dgc-fig12-avg-{title.lower()}": average(model) for title, model in MODEL_OF.items()},
+        "dgc-fig12-dgc-best": combine.shown_beside(
+            rules.all_above(gains(on_real(DGC, *PLACED), OVER_BASELINES(DGC)), 1.0, unit="x"),
+            beside(DGC),
+        ),
+        "dgc-s71-protocol": rules.all_above(of_rows(timed_epochs, per="ranks", part="race"), 99.0),
+        "dgc-fig12-amazon-order": order("amazon", lambda one: [
+            *((name, PTS) for name in one.baselines if name != PTS),
+            *((PSS_TS, name) for name in one.baselines if name != PSS_TS),
+        ]),
+        "dgc-fig12-epinion-order": order("epinions", lambda one: [
+            (one.named(PSS), name) for name in (PTS, PSS_TS)
+        ]),
+        "dgc-s72-tgcn-movie": named_cell(MODEL_OF["T-GCN"], "movie", PTS),
+        "dgc-s72-dysat-epinion": named_cell(MODEL_OF["DySAT"], "epinions", PSS),
+        "dgc-s72-mpnn-movie": named_cell(MODEL_OF["MPNN-LSTM"], "movie", PTS),
+        "dgc-s72-mpnn-epinion": named_cell(MODEL_OF["MPNN-LSTM"], "epinions", PSS),
+        "dgc-s731-pgc-only": speedups(PLAIN),
+        "dgc-s731-amazon-pts-close": rules.all_within(
+            gains(on_graph("amazon", PTS, PLAIN), over(PTS)(PLAIN)), 1 / CLOSE, CLOSE, unit="x"
+        ),
+        "dgc-s732-cf-speedup": module(EXACT, PLAIN, **{
+            f"fusion for {TITLES[name]}": mean_gain(
+                on_real(EXACT, PLAIN, *FUSED, *FAIR), lambda one, name=name: [(name, FUSED[name])]
             )
-    return points
+            for name in FUSED
+        }),
+        "dgc-s732-cf-stack-best": rules.clearly_larger(
+            computed(fusion_gains, per=("model", "case")), {"case": STACK}
+        ),
+        "dgc-s733-sg-speedup": module(DGC, EXACT),
+    }  # fmt: skip
+
+    def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
+        """Races of a preset; in quick one real graph, which is trained by all models."""
+
+        def raced_on(dataset: str, ranks: int = 4, link: Link = "gloo") -> dict[str, Any]:
+            models = " ".join(MODELS[2:] if preset == "smoke" else MODELS)
+            place = {"part": "race", "dataset": dataset, "models": models}
+            return {**place, "ranks": ranks, "link": link}
+
+        if preset in ("smoke", "quick"):
+            return [raced_on("email-eu-core", 2) if preset == "smoke" else raced_on(QUICK)]
+        return [
+            *map(raced_on, (*HELD_NAMES, *TWINS)),
+            *(raced_on(name, link="wire") for name in WIRED),
+            raced_on(HELD_NAMES[0], 8),
+        ]
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        found: list[Cell] = []
+        for point in self.points(preset, device):
+            lacking = devices_lacking(point["ranks"], device)
+            if point["link"] == "wire" and device == "cuda":
+                lacking = lacking or "a wire is emulated between host memories"
+            # For the figure over time, the first race runs once more with instruments.
+            found.append(self.cell(
+                point, preset, group="{dataset}/{ranks}/{link}".format(**point), interleaved=True,
+                unavailable=lacking, phases=not found and preset != "quick",
+            ))  # fmt: skip
+        return found + [
+            self.cell({"part": "projected", "dataset": name, "workers": WORKERS}, preset,
+                      group=f"projected/{name}", repeats=1, device="cpu")
+            for name in by_preset(COUNTED, preset)
+        ]  # fmt: skip
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        params, preset = cell.params, context.preset
+        if params["part"] == "projected":
+            return project_twin(str(params["dataset"]), preset)
+        dataset, link = str(params["dataset"]), params["link"]
+        models = str(params["models"]).split()
+        if context.instrumented:  # no ratio uses it, so one model and the fewest turns will do
+            models = models[:1]
+        names = racing(dataset, "smoke" if context.instrumented else preset)
+        jobs = [
+            replace(job, contenders=contenders(*names, link=link))  # type: ignore[arg-type]
+            for job in jobs_of((dataset,), models, preset, {})
+        ]
+        found = race(
+            jobs,
+            int(params["ranks"]),  # type: ignore[arg-type]
+            context,
+            least=2 if context.instrumented else TURNS[preset],
+            budget_s=BUDGETS_S[preset],
+            total_s=0.0 if context.instrumented else TOTALS_S[preset],
+            timeout_s=TIMEOUTS_S[preset],
+            control=not context.instrumented,
+            clocked=CLOCKS[preset] if context.round == 1 else 0,  # a figure shows them, no claim
+        )
+        if context.instrumented:
+            found.data["workload"] = f"{dataset}, {models[0]}, {link}"
+        return found
 
 
-def link_title(links: str) -> str:
-    return {"nvlink": "NVLink", "pcie": "PCIe"}[links]
+def racing(dataset: str, preset: Preset) -> tuple[str, ...]:
+    """Contenders on a graph.
+
+    The paper's six with both orders of PSS, and on real graphs all baselines with chunk fusion, and
+    DGC with our refinement. What is left out for its time runs from `full` on, see `SLOW`.
+    """
+    short = dataset not in HELD_NAMES or preset == "smoke"
+    names = (*PAPER_NAMES, CONTIGUOUS) if short else EVERY
+    return tuple(name for name in names if name != SLOW or not (short or preset == "quick"))

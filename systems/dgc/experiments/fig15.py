@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from statistics import mean, median
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 
-from dgbench.lab.charts import failed, failures, sweep
-from dgbench.lab.compare import Ratio, rounds_of, select, take_control, with_control
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.compare import take_control, with_control
+from dgbench.lab.estimates import EvaluationContext
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import observed, of_rows
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck, summarised
+from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import number
-from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
-from dgbench.systems.dgc.experiments.common import gain_over_rounds, observe_gains, over_rounds
-from dgbench.systems.dgc.experiments.settings import BY_NAME, panel, workload
+from dgbench.systems.dgc.experiments.common import observe_gains, trainer_on_one
+from dgbench.systems.dgc.experiments.settings import (
+    BY_NAME,
+    FORMS,
+    GRAPHS,
+    HELD,
+    NEEDS_CUDA,
+    workload,
+)
 from dgbench.systems.dgc.loading import (
     OFF,
     ON,
     SETTINGS,
     Loader,
-    between,
     count_loads,
     dealt_out,
     in_turns,
@@ -38,64 +50,121 @@ from dgbench.systems.dgc.loading import (
 from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 
-NAME: Final = "fig15"
-LOADED: Final = "host_to_device"
 MODEL: Final = "mpnn_lstm_bare"
 WORKERS: Final = 8
 LOADING, USE = "loading", "utilisation"
-GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
-    "smoke": ("amazon",),
-    "quick": ("amazon", "epinions", "movie", "stack"),
-    "full": ("amazon", "epinions", "movie", "stack", "sx-mathoverflow", "epinions-2011-ratings",
-             "amazon-magazine", "wikipedia", "email-eu-core"),
-    "paper": ("amazon", "epinions", "movie", "stack", "sx-mathoverflow", "epinions-2011-ratings",
-              "amazon-magazine", "wikipedia", "email-eu-core"),
+TWINS: Final = tuple(graph.name for graph in GRAPHS)
+LOADED: Final = {
+    "smoke": TWINS[:1], "quick": TWINS, None: (*TWINS, *(graph.name for graph in HELD))
 }  # fmt: skip
+"""Graphs whose loading is timed."""
 ROUNDS: Final[dict[Preset, int | None]] = {"smoke": 0, "quick": 1, "full": None, "paper": None}
 """Of the partition's refinement, most of a process in quick."""
 TURNS: Final = {"smoke": 3, "quick": 15, "full": 40, "paper": 40}
 SECONDS: Final = {"smoke": 0.0, "quick": 0.1, "full": 5.0, "paper": 10.0}
 """Of turns; a setting of the second figure trains for as long."""
-TIMEOUTS_S: Final = {"smoke": 60, "quick": 60, "full": 600, "paper": 3600}
 PERIOD_S: Final = 0.02
 
-Rows = Sequence[Any]
+EACH = ("dataset", "setting")
+TIME = observed("phase_time", per=EACH, phase="loading").pooled("seeds")
+BYTES = observed("host_to_device", per=EACH)
+BUSY = 100 * observed("utilisation", per=EACH, kind=USE)
+"""Percent of time in which the device works."""
+GAIN = observed("speedup", per="dataset", kind=LOADING, setting=ON, baseline=OFF)
+"""Loading without fusion over loading with it."""
+SPARED = 100 * (1 - BYTES.where(setting=ON) / BYTES.where(setting=OFF))
+BUSIER = BUSY.where(setting=ON).less(BUSY.where(setting=OFF))
 
 
-class Fig15(Experiment):
-    paper = "dgc"
-    name = NAME
-    title = "Figure 15: loading with and without chunk fusion"
-    question = "How much loading does chunk fusion spare, and is the device busier with it?"
-    reading = (
-        "Loading is what an epoch of MPNN-LSTM copies before it computes, for the fullest of 8 "
-        "workers: features and matrix of every chunk, in the second round the rows of the first, "
-        "and rows of sequences with the zeros between them. Without fusion each chunk is loaded "
-        "alone. A CPU copies in memory, a proxy of a link to a device: bytes are exact, and "
-        "time is mostly that of the calls where chunks are small. The paper does not say what it "
-        "loads, nor whether its second figure is the share of time in which a GPU works or of its "
-        "memory in use; both need a CUDA device. Twins are scaled down, and so are their chunks."
-    )
-    control: ClassVar = {"dataset": "amazon", "kind": LOADING}
-    claims = ("dgc-fig15a-loading", "dgc-fig15a-stack-highest", "dgc-fig15b-gpu-util")
+USED = {
+    "by 20 to 95 points": rules.all_within(BUSIER, 20, 95),
+    "from 20 to 95 %": combine.both(
+        rules.all_within(BUSY.where(setting=OFF).joined_over(min, "dataset"), 15, 25),
+        rules.all_within(BUSY.where(setting=ON).joined_over(max, "dataset"), 90, 100),
+    ),
+}
+
+
+def full_size(row: Any) -> float:
+    """Bytes of loading without fusion, for as many vertex-steps as the paper's graph has."""
+    printed = BY_NAME[row.params["dataset"]].printed["vertices"]
+    return number(row, "host_to_device", setting=OFF) * printed / number(row, "vertex_steps")
+
+
+COST = of_rows(full_size, per="dataset", kind=LOADING).where(dataset=TWINS)
+
+
+def time_spared(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Rule: percent of the time of loading by graph, its sign wherever some is clearly saved."""
+    gains = GAIN.where(dataset=TWINS)
+    found = rules.all_above(gains, 1.0)(context)
+    if found.lacking:
+        return found
+    spared = [100 * (1 - 1 / one.value) for one in found.estimates]
+    titles = outcomes.labels(context, gains.estimates(context))
+    measured = dict(zip(titles, spared, strict=True))
+    return replace(found, sides=(), direction=found.side, measured=measured)
+
+
+class Fig15(FormExperiment):
+    forms, name = FORMS, "fig15"
+    control = {"dataset": "amazon", "kind": LOADING}
+    timeout_s = {"full": 600, "paper": 3600, None: 60}
+    headline, unit = GAIN, "x"
+    figure_forms = (
+        Sweep(
+            "fig15a", "Time to load an epoch of MPNN-LSTM, the fullest of 8 workers (Figure 15a)",
+            TIME.where(kind=LOADING, setting=tuple(SETTINGS)), series="setting", x="{dataset}",
+            scale=1e3, gaps={"series": ON}, xlabel="graph", ylabel="ms an epoch",
+        ),
+        Sweep(
+            "fig15a_bytes", "Bytes loaded in an epoch of MPNN-LSTM, the fullest of 8 workers",
+            BYTES.where(kind=LOADING, setting=tuple(SETTINGS)), series="setting", x="{dataset}",
+            scale=1e-6, gaps={"series": ON}, xlabel="graph", ylabel="MB an epoch",
+        ),
+        Sweep(
+            "fig15b", "Share of time in which the device works (Figure 15b)", BUSY,
+            series="setting", x="{dataset}", gaps={"series": ON}, xlabel="graph",
+            ylabel="utilisation, %", ylog=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "dgc-fig15a-loading": combine.shown_beside(
+            time_spared,
+            {f"bytes less, at {words}": SPARED.where(dataset=TWINS).joined_over(pick, "dataset")
+             for words, pick in (("least", min), ("most", max))}, "%",
+        ),
+        "dgc-fig15a-stack-highest": combine.as_proxy(
+            combine.both(
+                rules.largest_at(COST, "dataset", "stack", required={"dataset": TWINS}),
+                *(
+                    rules.clearly_larger(GAIN.where(dataset=(name, "movie")), {"dataset": name})
+                    for name in TWINS if name != "movie"
+                ),
+            ),
+            "bytes of a small twin, scaled to the printed vertices, for the cost",
+        ),
+        "dgc-fig15b-gpu-util": combine.interpretations(
+            "the text can mean either",
+            {name: combine.needs_gpu(combine.or_direction(rule, rules.all_above(BUSIER, 0.0)),
+                                     NEEDS_CUDA) for name, rule in USED.items()},
+        ),
+    }  # fmt: skip
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        lacking = devices_lacking(1, "cuda") if device != "cuda" else devices_lacking(1, device)
+        lacking = devices_lacking(1, "cuda")
         if device != "cuda" and not lacking:
             lacking = "needs a CUDA device, this run is on the CPU"
         return [
-            self.cell_of(
-                {"dataset": name, "model": MODEL, "kind": kind},
-                f"{name}/{kind}",
-                repeats=turn_rounds(preset) if kind == LOADING else 1,
-                interleaved=True,
-                timeout_s=TIMEOUTS_S[preset],
+            self.cell(
+                {"dataset": name, "model": MODEL, "kind": kind}, preset, group=f"{name}/{kind}",
+                repeats=turn_rounds(preset) if kind == LOADING else 1, interleaved=True,
                 unavailable=lacking if kind == USE else "",
             )
             for kind in (LOADING, USE)
-            for name in GRAPHS[preset]
+            for name in by_preset(LOADED, preset)
             if kind == LOADING or not BY_NAME[name].real
-        ]
+        ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.sequences import load_sequences
@@ -106,32 +175,6 @@ class Fig15(Experiment):
             if cell.params["kind"] == USE:
                 return _use(task, data, context)
             return _loading(task, data, context, control=self.controls(cell))
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("fig15a",
-                "Time to load an epoch of MPNN-LSTM, the fullest of 8 workers (Figure 15a)",
-                loading_points, xlabel="graph", ylabel="ms an epoch"),
-            sweep("fig15a_bytes", "Bytes loaded in an epoch of MPNN-LSTM, the fullest of 8 workers",
-                byte_points, xlabel="graph", ylabel="MB an epoch"),
-            sweep("fig15b", "Share of time in which the device works (Figure 15b)", use_points,
-                xlabel="graph", ylabel="utilisation, %", ylog=False),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = loading_rows(rows)
-        if not found:
-            return ""
-        less = [reduction(fused_gain(row, rows).value) for row in found]
-        bytes_less = [100 * bytes_spared(row) for row in found]
-        words = (
-            f"Chunk fusion takes {between(less, '.0f')} % off the time of loading and "
-            f"{between(bytes_less, '.0f')} % off its bytes, over {len(found)} "
-            f"{'graph' if len(found) == 1 else 'graphs'}."
-        )
-        if not use_rows(rows):
-            words += " Utilisation needs a CUDA device."
-        return words
 
 
 def _loading(task: Any, data: Any, context: RunContext, *, control: bool) -> Measurement:
@@ -199,31 +242,15 @@ def _recount(
 
 def _use(task: Any, data: Any, context: RunContext) -> Measurement:
     """Train all chunks of 8 workers on one device, with and without fusion."""
-    from dataclasses import replace
-
-    from dgbench.systems.dgc.trainer import ChunkRankTrainer
-
     device = torch.device(context.device)
     busy = _counter(device)
     dealt = dealt_out(task, data, WORKERS, context.device)
-    alone = torch.zeros_like(dealt.placement.structure)
-    placement = replace(dealt.placement, workers=1, structure=alone, time=alone)
     seconds = max(1.0, SECONDS[context.preset])
     found = Measurement(data=describe(data), notes=list(dealt.notes))
     checks: list[ResultCheck] = []
     oracle = SequenceOracle(task, data, context.device)
     for name in (OFF, ON):
-        fusion, temporal = SETTINGS[name]
-        trainer = ChunkRankTrainer(
-            LocalCommunicator(device=device),
-            task,
-            data,
-            placement,
-            fusion=fusion,
-            temporal=temporal,
-            graph=dealt.graph,
-            entries=dealt.entries,
-        )
+        trainer = trainer_on_one(task, data, dealt, name, context.device)
         torch.cuda.reset_peak_memory_stats(device)
         for _ in range(3):
             trainer.train_epoch()
@@ -269,75 +296,3 @@ def _sampled(
     stop.set()
     thread.join()
     return samples or [ask()], calls
-
-
-def reduction(gain: float) -> float:
-    """Percent less for a factor."""
-    return 100 * (1 - 1 / gain)
-
-
-def loading_rows(rows: Rows) -> list[Any]:
-    """The last row of each graph whose loading was timed."""
-    last = {r.params["dataset"]: r for r in select(rows, experiment=NAME, kind=LOADING)}
-    return list(last.values())
-
-
-def fused_gain(row: Any, rows: Rows) -> Ratio:
-    """Loading without fusion over loading with it, over the rounds of the row's cell."""
-    return gain_over_rounds(row, rows, ON)
-
-
-def bytes_spared(row: Any) -> float:
-    """Share of the bytes of loading that fusion spares."""
-    return 1 - number(row, LOADED, setting=ON) / number(row, LOADED, setting=OFF)
-
-
-def use_rows(rows: Rows) -> list[Any]:
-    """The last row of each graph whose device was watched."""
-    last = {r.params["dataset"]: r for r in select(rows, experiment=NAME, kind=USE)}
-    return list(last.values())
-
-
-def loading_points(rows: Rows) -> list[dict[str, Any]]:
-    """Milliseconds of loading by graph and setting."""
-    found = loading_rows(rows)
-    return _points(rows, LOADING, found, 1e3, "phase_time", phase="loading")
-
-
-def byte_points(rows: Rows) -> list[dict[str, Any]]:
-    """Megabytes of loading by graph and setting."""
-    return _points(rows, LOADING, loading_rows(rows), 1e-6, LOADED)
-
-
-def use_points(rows: Rows) -> list[dict[str, Any]]:
-    """Percent of time in which the device worked."""
-    return _points(rows, USE, use_rows(rows), 100.0, "utilisation")
-
-
-def _points(
-    rows: Rows, kind: str, found: Sequence[Any], unit: float, metric: str, **dims: str
-) -> list[dict[str, Any]]:
-    points: list[dict[str, Any]] = []
-    for row in found:
-        mine = rounds_of(row, rows)
-        counted = metric == LOADED  # exactly, so that one round says it
-        for name in SETTINGS:
-            heights = [
-                number(r, metric, None, setting=name, **dims) for r in ([row] if counted else mine)
-            ]
-            if heights[-1] is None:
-                continue
-            point = {
-                "series": name,
-                "x": panel(row),
-                **over_rounds([unit * height for height in heights]),
-                "counted": counted,
-                "twin": bool(row.data.get("twin")),
-                "row_ids": [r.id for r in mine],
-            }
-            points.append(point)
-    for row in failures(rows, NAME):
-        if row.params["kind"] == kind:
-            title = BY_NAME[row.params["dataset"]].title
-            points.append({"series": ON, "x": title, "y": 0.0, "failed": failed(row)})
-    return points

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from statistics import fmean
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -11,53 +12,32 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph, chunk_traffic
-from dgbench.lab.charts import failed, sweep
-from dgbench.lab.compare import select
-from dgbench.lab.grid import Grid
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.figure_forms import FigureForm, Sweep
+from dgbench.lab.quantities import computed, observed
 from dgbench.lab.result_checks import ResultCheck, at_most, close, summarised
-from dgbench.lab.table import Entry, Table
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Table
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.assignment import assign_chunks
 from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, ChunkTimer, model_named
-from dgbench.systems.dgc.experiments.settings import (
-    BY_NAME,
-    HELD,
-    MODEL_TITLES,
-    MODELS,
-    workload,
-)
+from dgbench.systems.dgc.experiments.settings import BY_NAME, FORMS, HELD, MODELS, workload
 from dgbench.systems.dgc.predictor import HIDDEN_LAYERS, inputs_of
-from dgbench.systems.dgc.recount import (
-    EXACT,
-    EdgeRecount,
-    check_cut,
-    drawn,
-    recounted,
-)
-from dgbench.systems.dgc.study import FULL, GUESSES, HIDDEN, WHOLE, Study, StudySize, study
+from dgbench.systems.dgc.recount import EXACT, EdgeRecount, check_cut, drawn, recounted
+from dgbench.systems.dgc.study import FULL, HIDDEN, WHOLE, Study, StudySize, study
 from dgbench.systems.dgc.supergraph import chunk_cap, make_chunks
 from dgbench.systems.dgc.volumes import shape_of
 
 WORKERS: Final = 4
 WORKLOADS: Final = ("vertices", "edges", "linear", "mlp", "measured")
 """By what chunks are dealt out; `measured` is the floor: their own times."""
-WORKLOAD_TITLES: Final = {
-    "vertices": "vertex count",
-    "edges": "edge count",
-    "linear": "linear model",
-    "mlp": "two perceptrons",
-    "measured": "measured times",
-}
-GUESS_TITLES: Final = {
-    name: WORKLOAD_TITLES.get(name, f"{WORKLOAD_TITLES['mlp']}, the paper's inputs")
-    for name in GUESSES
-}
-ENCODER_TITLES: Final = {"structure": "structure encoder", "time": "time encoder", WHOLE: "both"}
 DATASETS: Final = dict.fromkeys(("smoke", "quick"), ("email-eu-core",))
 CUTS: Final = (16, 256)
 """Chunks of a graph that the perceptrons are trained on, about; the partition itself has others."""
@@ -84,30 +64,93 @@ SIZES: Final = {
 }
 
 
-class Fig16(Grid):
-    paper = "dgc"
-    name = "fig16"
-    title = "Figure 16: predicted chunk times, even work"
-    claims = (
-        "dgc-s64-mlp-training",
-        "dgc-fig16-mlp-error",
-        "dgc-fig16-divergence-mlp",
-        "dgc-fig16-divergence-vertices",
+def errors(context: EvaluationContext) -> Iterator[tuple[Mapping[str, Any], Estimate]]:
+    """Percent that each way to predict is off, with its interval, and that times change when
+    measured again; of several processes their mean."""
+    every = Table.of(context.rows, experiment="fig16").where("prediction_error", dataset=None)
+    for key, found in every.by(*GUESSED).items():
+        dims = dict(zip(GUESSED, key, strict=True))
+        ends = ([one.of.low for one in found if one.of.low is not None],
+                [one.of.high for one in found if one.of.high is not None])  # fmt: skip
+        low, high = (100 * fmean(each) if len(each) == len(found) else None for each in ends)
+        if dims["method"] == "measured":
+            dims["method"] = AGAIN
+        kind = "exact" if low is None else "seeds"
+        yield dims, Estimate(100 * fmean(found.values), low, high, tuple(found.rows), kind)
+
+
+def largest_error(method: str) -> outcomes.Rule:
+    """The largest error of a way to predict over the models, with its interval."""
+
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
+        numbers = ERROR.where(phase=WHOLE, method=method).estimates(context)
+        if not numbers:
+            return outcomes.RuleOutcome(lacking="no predictor was trained in this run")
+        worst = max(numbers.values(), key=lambda one: one.value)
+        outcome = outcomes.outcome(context, numbers, "%")
+        return replace(outcome, reported=worst, measured=worst.value)
+
+    return rule
+
+
+def divergence_near_claim(method: str) -> outcomes.Rule:
+    """Mean Tmax/Tmin by one workload model; the paper has perceptrons below vertices."""
+    mean = {name: DIVERGENCE.where(method=name, format=None).mean_over("model", "dataset")
+            for name in (MLP, "vertices")}  # fmt: skip
+    return combine.or_direction(
+        rules.near_claim(mean[method]), rules.all_below(mean[MLP].less(mean["vertices"]), 0.0)
     )
-    question = "How well are times of unseen chunks predicted, and does it even out the workers?"
-    reading = (
-        "The paper does not say whether its 1000 chunks were unseen; ours are. Its perceptrons see "
-        "vertices, edges and dimensions; ours also the number of sequences and their padded rows, "
-        "which it names as a factor, with its own inputs beside them. A pair is trained per model. "
-        "Half of the chunks are random, half cut from the graphs at other caps. "
-        "Chunks of each graph are then dealt to 4 workers by each "
-        "workload model with the corrected algorithm 1, and the measured times of a worker's "
-        "chunks are added up: Tmax/Tmin is the paper's divergence, max/mean our bar's. Beside the "
-        "sums, every worker runs all its chunks as one, as after fusion: a chunk's fixed cost, "
-        "most of a tiny one's time, is then paid once, and chunks are weighed by what they add. "
-        "`Measured again` is the noise of the clock: no predictor can be expected "
-        "below it."
-    )
+
+
+GUESSED: Final = ("model", "phase", "method")
+MLP, PLAIN, AGAIN = "mlp", "mlp, the paper's inputs", "measured again"
+ERROR: Final = computed(errors, per=GUESSED)
+ERROR_AGAIN: Final = ERROR.where(phase=WHOLE, method=AGAIN)
+DIVERGENCE: Final = observed("divergence", per=("model", "dataset", "method")).pooled("mean")
+NET: Final = combine.both(
+    rules.all_equal(
+        observed("hidden_size", per=("model", "of")),
+        lambda value, at: {"layers": 3, "units": value["hidden_units"]}[at["of"]],
+    ),
+    rules.all_equal(observed("epochs", per="model"), lambda value, _: value["epochs"]),
+)
+CHUNKS: Final = observed("training_chunks", per="model").joined_over(max, "model")
+
+
+class Fig16(FormExperiment):
+    forms, name = FORMS, "fig16"
+    headline, unit = ERROR.where(phase=WHOLE, method=(MLP, AGAIN)), "%"
+    figure_forms = (
+        Sweep(
+            "fig16a", "Error on unseen chunks", ERROR, panel="{model}", series="{method}",
+            x="{phase}", gaps={"series": "two perceptrons", "x": "structure encoder"}, xlabel="",
+            ylabel="mean |predicted - measured| / measured, percent", hline=10.0,
+            hline_label="the paper's bound",
+        ),
+        FigureForm(
+            "sweep", "fig16b", "Slowest over fastest of 4 workers", DIVERGENCE.per("format"),
+            {"panel": "{model}{format}", "series": "{method}", "x": "{dataset}"},
+            options={"xlabel": "", "ylabel": "Tmax / Tmin"},
+        ),
+    )  # fmt: skip
+    claims = {
+        "dgc-s64-mlp-training": combine.or_direction(
+            combine.both(NET, rules.at_least(CHUNKS, PAPER_CHUNKS)), NET
+        ),
+        "dgc-fig16-mlp-error": combine.interpretations(
+            "sequence length is named as a factor, but is none of the printed inputs",
+            {
+                words: combine.shown_beside(
+                    largest_error(method), {"measured again": ERROR_AGAIN}, "%"
+                )
+                for words, method in (
+                    ("the paper's inputs", PLAIN), ("with lengths of sequences", MLP),
+                )
+            },
+        ),
+        "dgc-fig16-divergence-mlp": divergence_near_claim(MLP),
+        "dgc-fig16-divergence-vertices": divergence_near_claim("vertices"),
+    }  # fmt: skip
 
     axes: ClassVar = {"model": {"smoke": MODELS[:1], "quick": MODELS[:1], None: MODELS}}
     fixed: ClassVar = {"ranks": WORKERS}
@@ -163,32 +206,6 @@ class Fig16(Grid):
             f"{found.rate:.0f} chunks measured in a minute"
         ]
         return out
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("fig16a", "Error on unseen chunks", error_points, xlabel="",
-                ylabel="mean |predicted - measured| / measured, percent", hline=10.0,
-                hline_label="the paper's bound"),
-            sweep("fig16b", "Slowest over fastest of 4 workers", divergence_points, xlabel="",
-                ylabel="Tmax / Tmin"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = rows_of(rows)
-        if not found:
-            return ""
-        errors, floors = ([error_of(row, of).value for row in found] for of in ("mlp", "measured"))
-        mean = {name: mean_divergence(found, name) for name in ("mlp", "vertices")}
-        return (
-            f"Errors of {_range(errors)} on unseen chunks (measured again: "
-            f"{_range(floors)}); Tmax/Tmin of 4 workers is "
-            f"{mean['mlp']:.2f} by the perceptrons and {mean['vertices']:.2f} by vertex count."
-        )
-
-
-def _range(shares: Sequence[float]) -> str:
-    """Shares in percent, from the least to the most where these differ."""
-    return " to ".join(dict.fromkeys(f"{share:.1%}" for share in (min(shares), max(shares))))
 
 
 class _Parted:
@@ -314,74 +331,3 @@ def _observe_study(out: Measurement, found: Study) -> None:
     out.observe("operation_time", found.largest_s, of="largest")
     out.observe("preparation_time", found.train_s, phase="training")
     out.observe("training_chunks", found.trained)
-
-
-def rows_of(rows: Sequence[Any]) -> list[Any]:
-    """Usable rows of this experiment."""
-    return select(rows, experiment="fig16")
-
-
-def datasets_of(row: Any) -> list[str]:
-    """The graphs whose chunks were dealt out in a row."""
-    return list(Table.of([row]).where("divergence").by("dataset"))
-
-
-def divergences(rows: Sequence[Any], name: str, kind: str | None = None) -> Table:
-    """Tmax/Tmin of graphs and models by a workload model; `fused` for chunks run as one."""
-    return Table.of(rows).where("divergence", method=name, format=kind)
-
-
-def mean_divergence(rows: Sequence[Any], name: str) -> float:
-    """Mean Tmax/Tmin over graphs and models by a workload model."""
-    found = divergences(rows, name).values
-    return sum(found) / len(found)
-
-
-def error_of(row: Any, guess: str, encoder: str = WHOLE) -> Entry:
-    """Error of a way to predict, with its interval; of `measured`, the change measured again."""
-    found = Table.of([row]).where("prediction_error", phase=encoder, method=guess)
-    return next(one for one in found if "dataset" not in one.of.dims)
-
-
-def error_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """A dot per predictor and encoder, one panel per model; and what measuring again gives."""
-    found: list[dict[str, Any]] = []
-    for row in rows:
-        if row.experiment != "fig16" or row.instrumented:
-            continue
-        base = {"panel": MODEL_TITLES[row.params["model"]], "row_ids": [row.id]}
-        if row.status != "ok":
-            x = ENCODER_TITLES[ENCODERS[0]]
-            series = WORKLOAD_TITLES["mlp"]
-            found.append({**base, "series": series, "x": x, "failed": failed(row)})
-            continue
-        for encoder, title in ENCODER_TITLES.items():
-            for guess in GUESSES:
-                error = error_of(row, guess, encoder)
-                ends = {"low": 100 * error.of.low, "high": 100 * error.of.high}
-                point = {"y": 100 * error.value, **ends}
-                found.append({**base, "series": GUESS_TITLES[guess], "x": title, **point})
-            again = 100 * error_of(row, "measured", encoder).value
-            found.append({**base, "series": "measured again", "x": title, "y": again})
-    return found
-
-
-def divergence_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """A dot per workload model and graph; panels by model, chunk by chunk and as one."""
-    found: list[dict[str, Any]] = []
-    for row in rows_of(rows):
-        title, twin = MODEL_TITLES[row.params["model"]], bool(row.data.get("twin"))
-        for kind, words, names in ((None, "", WORKLOADS), ("fused", ", workers as one", FUSED)):
-            for dataset in datasets_of(row):
-                for name in names:
-                    measured = divergences([row], name, kind).where(dataset=dataset)
-                    if not len(measured):
-                        continue  # workers are run as one only where there is time for it
-                    point = {
-                        "series": WORKLOAD_TITLES[name],
-                        "x": BY_NAME[dataset].title,
-                        "y": measured[-1].value,
-                    }
-                    base = {"panel": title + words, "row_ids": [row.id], "twin": twin}
-                    found.append({**base, **point})
-    return found

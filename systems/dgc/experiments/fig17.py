@@ -12,18 +12,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import torch
 
-from dgbench.lab.charts import failed, failures, mark, sweep
-from dgbench.lab.compare import select
-from dgbench.lab.evidence import some
-from dgbench.lab.grid import Grid
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.estimates import EvaluationContext
+from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.printed import ledger
+from dgbench.lab.quantities import observed, of_rows
 from dgbench.lab.result_checks import ResultCheck, equal, summarised
-from dgbench.lab.table import Table, number
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.dgc.experiments.race_runs import kept
-from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, LEDGER, panel, workload
+from dgbench.systems.dgc.experiments.settings import (
+    BY_NAME,
+    FORMS,
+    GRAPHS,
+    HELD,
+    LEDGER,
+    papers_first,
+    with_stand_ins,
+    workload,
+)
 from dgbench.systems.dgc.partition import PAPER, ChunkSettings
 from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
@@ -37,11 +48,8 @@ WORKERS: Final = 8
 EPOCHS: Final = 100
 """Epochs of a training job (section 7.1)."""
 
-PARTITIONING: Final = ("generation", "assignment")
-PUBLISHED: Final = (*PARTITIONING, "fusion")
-"""Parts of the time before training, as published."""
-PARTS: Final = (*PARTITIONING, "refinement", "fusion")
-"""The same with the refinement that dgbench adds."""
+PARTS: Final = ("generation", "assignment", "refinement", "fusion")
+"""Parts of the time before training; refinement is what dgbench adds."""
 NAMES: Final[dict[Preset, tuple[str, ...]]] = {
     "smoke": ("amazon",),
     # A twin decides nothing of these claims, so that real graphs go first.
@@ -52,29 +60,69 @@ NAMES: Final[dict[Preset, tuple[str, ...]]] = {
 TIMED: Final = {"smoke": 2, "quick": 3, "full": 7, "paper": 7}
 """Epochs that are timed, after one that is not."""
 
-Rows = Sequence[Any]
+FAR_BELOW: Final = 10.0
+"""Percent of the training time below which a cost is far below it."""
+SECONDS: Final = {
+    part: observed("preparation_time", per="dataset", phase=part) for part in PARTS
+}  # fmt: skip
+PARTITION: Final = SECONDS["generation"] + SECONDS["assignment"]
+JOB: Final = EPOCHS * observed("epoch_time", per="dataset") + PARTITION + SECONDS["fusion"]
+"""Seconds of a training job: all epochs and what the paper spends before them."""
+SHARE: Final = 100 * (PARTITION + SECONDS["fusion"]) / JOB
+PERCENT: Final = {
+    **{part: 100 * of / JOB for part, of in SECONDS.items()},
+    "refinement": 100 * SECONDS["refinement"] / (JOB + SECONDS["refinement"]),
+}
+"""Percent of a training job; of refinement with itself among it."""
 
 
-class Fig17(Grid):
-    paper = "dgc"
-    name = NAME
-    title = "Figure 17: cost of partition and fusion"
-    claims = (
-        "dgc-fig17-overhead",
-        "dgc-fig17-amazon-gen",
-        "dgc-fig17-fusion-larger",
-        "dgc-s75-partition-once",
-    )
+def beside_others(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Filter: all entries where Amazon, or a graph of its site, stands beside two others."""
+    graphs = {one["dataset"] for one in entries}
+    return entries if len(graphs) > 2 and with_stand_ins("amazon")(entries, context) else []
+
+
+def amazon_over(part: str, join: Any) -> Any:
+    """Seconds of a part on Amazon, or a graph of its site, over those of all graphs."""
+    every = SECONDS[part].keep(papers_first, beside_others)
+    return every.keep(with_stand_ins("amazon")).over(every.joined_over(join, "dataset"))
+
+
+class Fig17(FormExperiment):
+    forms, name = FORMS, NAME
     device = "cpu"
-    question = "How long do partition and fusion take beside 100 epochs of training?"
-    reading = (
-        "T-GCN's model, chunks for 8 workers; every part is processor time of one core, and so is "
-        "an epoch of the whole graph in one process, which stands for the work of all workers "
-        "together. Supergraph and chunks are generation, workload and Algorithm 1 assignment, our "
-        "refinement is shown for itself. Fusion is what every worker does before its first epoch: "
-        "fused groups, packed rows and their lists. The paper does not say whether its partition "
-        "runs on a CPU, and its epochs run on 8 GPUs."
-    )
+    headline, unit = SHARE, "%"
+    figure_forms = (
+        Sweep(
+            NAME, "Partition and fusion, % of 100 epochs of training (Figure 17)",
+            {
+                **PERCENT,
+                "together": SHARE,
+                "Figure 17, about": of_rows(
+                    lambda row: float(ledger(LEDGER)["fig17-overhead"]),
+                    dataset=tuple(graph.name for graph in GRAPHS),
+                ),
+            },
+            series="of", x="{dataset}", gaps={"series": "together"},
+            more=lambda _, dims, one: {"paper": True} if dims["of"] == "Figure 17, about" else {},
+            xlabel="graph", ylabel="% of training",
+        ),
+    )  # fmt: skip
+    claims = {
+        "dgc-fig17-overhead": rules.near_claim(SHARE.keep(papers_first).mean_over("dataset")),
+        "dgc-fig17-amazon-gen": combine.both(
+            rules.at_most(amazon_over("generation", min), 1.0, unit="x"),
+            rules.all_above(amazon_over("assignment", fmean), 1.0, unit="x"),
+        ),
+        "dgc-fig17-fusion-larger": combine.both(
+            rules.all_above((SECONDS["fusion"] - PARTITION).keep(papers_first), 0.0, unit="s"),
+            rules.all_below(PERCENT["fusion"].keep(papers_first), FAR_BELOW, unit="%"),
+        ),
+        "dgc-s75-partition-once": combine.both(
+            rules.all_equal(observed("partitions", per="dataset"), 1),
+            rules.all_above(observed("epochs", per="dataset"), 1),
+        ),
+    }
 
     axes: ClassVar = {"dataset": NAMES}
     fixed: ClassVar = {"model": MODEL}
@@ -90,24 +138,6 @@ class Fig17(Grid):
         with one_thread():
             return measure(task, data, TIMED[context.preset])
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep(NAME, "Partition and fusion, % of 100 epochs of training (Figure 17)", points,
-                xlabel="graph", ylabel="% of training"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = overheads(rows)
-        if not found:
-            return ""
-        shares = [100 * overhead(row) for row in found]
-        graphs = some(len(found), "graph")
-        return (
-            f"Partition and fusion take {min(shares):.2g} to {max(shares):.2g} % of the work of "
-            f"{EPOCHS} epochs, {fmean(shares):.2g} % on average over {graphs} "
-            f"(paper: about {ledger(LEDGER)['fig17-overhead']} %)."
-        )
-
 
 def measure(task: Any, data: Any, epochs: int) -> Measurement:
     """Processor seconds of each part and of an epoch in one process.
@@ -117,7 +147,7 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
     """
     from dgbench.runtime.collectives import LocalCommunicator
     from dgbench.systems.dgc.dealing import deal, open_trainer
-    from dgbench.systems.dgc.experiments.partition_rows import weighted
+    from dgbench.systems.dgc.experiments.partition import weighted
     from dgbench.systems.dgc.partition import partition_chunks, vertices_and_edges
     from dgbench.systems.dgc.plan import plan_worker, step_entries
     from dgbench.systems.dgc.settings_run import ChunkRankSettings
@@ -138,25 +168,15 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
     seconds["generation"] = supergraph_s + parts["supergraph"] + parts["generation"]
     seconds["assignment"] = parts["assignment"]
     entries = step_entries(data, graph, task.norm)
-    plans, made_plans = {}, []
-    for kind, fusion, temporal in (("fused", "spatial", "packed"), ("plain", "none", "padded")):
-        begin = time.process_time()
-        of_workers = [
-            plan_worker(
-                data,
-                graph,
-                made.placement,
-                rank,
-                attention=shape.attention,
-                fusion=fusion,
-                temporal=temporal,
-                entries=entries,
-            )
-            for rank in range(WORKERS)
-        ]
-        plans[kind] = time.process_time() - begin
-        made_plans.append(of_workers)
-    seconds["fusion"] = plans["fused"]
+    begin = time.process_time()
+    plans = [
+        plan_worker(
+            data, graph, made.placement, rank, attention=shape.attention, fusion="spatial",
+            temporal="packed", entries=entries,
+        )
+        for rank in range(WORKERS)
+    ]  # fmt: skip
+    seconds["fusion"] = time.process_time() - begin
     oracle = SequenceOracle(task, data)
     taken, gap = [], 0.0
     with counted_partitions() as partitions:
@@ -172,7 +192,7 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
                 gap = abs(loss / oracle.losses[0] - 1)
         checks = oracle.check_used({"DGC": trainer})
     found = Measurement(warmup=1, deviation={"loss": gap}, data=describe(data))
-    for part, spent in {**seconds, "lists": plans["plain"]}.items():
+    for part, spent in seconds.items():
         found.observe("preparation_time", spent, phase=part)
     found.observe("epoch_time", median(taken[1:]), samples=taken[1:])
     found.observe("vertex_steps", graph.num_vertices)
@@ -189,7 +209,7 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
         edges.vertex_steps(graph),
         edges.partition(made.placement),
         *recounted(found, wanted),
-        *(planned_once(of_workers, graph.num_vertices) for of_workers in made_plans),
+        planned_once(plans, graph.num_vertices),
     ]
     found.checks = summarised(checks)
     return found
@@ -228,46 +248,3 @@ def counted_partitions() -> Iterator[list[int]]:
         yield made
     finally:
         partition.partition_chunks = make
-
-
-def overheads(rows: Rows) -> list[Any]:
-    """Rows of this experiment."""
-    return select(rows, experiment=NAME)
-
-
-def overhead(row: Any, parts: Sequence[str] = PUBLISHED) -> float:
-    """Seconds of parts over those of a training job: all epochs and what the paper spends before
-    them, and our refinement where it is among the parts."""
-    seconds, training = parts_of(row), EPOCHS * number(row, "epoch_time")
-    job = training + sum(seconds[part] for part in {*PUBLISHED, *parts})
-    return sum(seconds[part] for part in parts) / job
-
-
-def parts_of(row: Any) -> dict[str, float]:
-    """Seconds of each part."""
-    return Table.of([row]).where("preparation_time").numbers("phase")
-
-
-def points(rows: Rows) -> list[dict[str, Any]]:
-    """Shares of each part, and the paper's total."""
-    found: list[dict[str, Any]] = []
-    for row in overheads(rows):
-        common = mark(row, x=panel(row))
-        for part in PARTS:
-            share = 100 * overhead(row, (part,))
-            if share > 0:
-                found.append({**common, "series": part, "y": share})
-        found.append({**common, "series": "together", "y": 100 * overhead(row)})
-        if not BY_NAME[row.params["dataset"]].real:
-            found.append(
-                {
-                    **common,
-                    "series": "Figure 17, about",
-                    "y": float(ledger(LEDGER)["fig17-overhead"]),
-                    "paper": True,
-                }
-            )
-    for row in failures(rows, NAME):
-        title = BY_NAME[row.params["dataset"]].title
-        found.append({"x": title, "series": "together", "failed": failed(row)})
-    return found

@@ -2,194 +2,210 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.charts import chart, failures, gap, sweep
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, races
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.evidence import uses_twin
+from dgbench.lab.figure_forms import StackedTime, Sweep
+from dgbench.lab.quantities import computed
+from dgbench.lab.study import FormExperiment
+from dgbench.systems.base import Cell, Measurement, RunContext
+from dgbench.systems.dgc.experiments.fig5 import spread
+from dgbench.systems.dgc.experiments.race_quantities import (
+    Numbers,
+    apart,
+    epoch_total,
+    gain,
+    mean_of_processes,
+    of_placements,
+    of_races,
+    over,
+    phase_times,
+    races_on,
+)
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord
 from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
     PHASES_FROM,
     PLACED,
+    PSS,
+    PSS_TS,
+    PTS,
     TITLES,
     contenders,
     jobs_of,
     race,
 )
 from dgbench.systems.dgc.experiments.rank_grid import RankGrid
-from dgbench.systems.dgc.experiments.settings import GRAPHS, HELD, PRESETS
+from dgbench.systems.dgc.experiments.settings import FORMS, GRAPHS, HELD, standing_in
 from dgbench.systems.dgc.turns import CLOCKED
 
 NAME: Final = "fig4"
 MODEL: Final = "dysat"
-SETS: Final[dict[Preset, dict[str, tuple[str, ...]]]] = {
-    "smoke": {"held": ("email-eu-core",)},
-    "quick": {"sx-mathoverflow": ("sx-mathoverflow",)},
-}
-RANKS: Final = {"smoke": 2, "quick": 4, "full": 4, "paper": 4}
-PROCESSES: Final = {"smoke": 1, "quick": 5, "full": 5, "paper": 5}
-TURNS: Final = {"smoke": 1, "quick": 2, "full": 6, "paper": 20}
+HELD_GRAPH: Final = {"held": "email-eu-core"}
+"""Graph of a cell whose name is no dataset's."""
 CLOCKS: Final = {"smoke": 1, "quick": 1, "full": CLOCKED, "paper": CLOCKED}
 """Epochs that phases are taken from."""
-BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.1, "full": 2.0, "paper": 30.0}
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 120, "full": 900, "paper": 3600}
+SIZES: Final[Mapping[str, Mapping[Any, Any]]] = {
+    "least": {"smoke": 1, "quick": 2, "full": 6, "paper": 20},
+    "budget_s": {"smoke": 0.05, "quick": 0.1, "full": 2.0, "paper": 30.0},
+    "timeout_s": TIMEOUTS_S,
+    "clocked": CLOCKS,
+}
+"""Turns, seconds and clocked epochs of a race."""
+FAR: Final = 1.5
+"""Communication is far longer from this factor on, and work alike below it."""
 
-Rows = Sequence[Any]
+RACE_FORMS: Final = replace(FORMS, labels={**FORMS.labels, "setting": TITLES})
 
 
-def sets(preset: Preset) -> dict[str, tuple[str, ...]]:
-    """Graphs of each cell: several in one where a process costs more than a race."""
-    if preset in SETS:
-        return SETS[preset]
-    return {graph.name: (graph.name,) for graph in (*GRAPHS, *HELD)}
+def leads(one: RaceRecord) -> Numbers:
+    """Lead of the fastest baseline over the next one."""
+    first = one.best(PLACED)
+    gains = [gain(one, name, first) for name in one.baselines if name != first]
+    yield {"setting": first}, min(gains, key=lambda lead: (lead.side(1.0), lead.value))
 
 
-class Fig4(RankGrid):
+def leads_of_pts(one: RaceRecord) -> Numbers:
+    """Epochs of PSS and PSS-TS over those of PTS; on Movie, where PTS is the slowest, turned."""
+    for name in (one.named(PSS), PSS_TS):
+        slow, fast = (PTS, name) if one.dataset == "movie" else (name, PTS)
+        yield {"setting": name}, gain(one, slow, fast)
+
+
+def spent(one: RaceRecord) -> Numbers:
+    """Seconds that each of the paper's baselines computes and communicates."""
+    for baseline in BASELINE_NAMES:
+        name, dims = one.named(baseline), {"baseline": baseline}
+        yield {**dims, "phase": "compute"}, Estimate(one.computing(name), rows=one.rows)
+        waited = one.spent("communicate", name)
+        yield {**dims, "phase": "communicate"}, Estimate(waited, rows=one.rows)
+
+
+def waits_of_pts(one: RaceRecord) -> Numbers:
+    """Communication of PTS over that of PSS and PSS-TS, by process."""
+    waits = {name: one.each("phase_time", name, "communicate") for name in one.baselines}
+    for name in (one.named(PSS), PSS_TS):
+        yield {"setting": name}, over(waits[PTS], waits[name], one.rows)
+
+
+def share_of_reassignment(one: RaceRecord) -> Numbers:
+    """Communication's share of an epoch of PSS-TS over that of PTS, by process."""
+    shares = {
+        name: [s / epoch for s, epoch in zip(
+            one.each("phase_time", name, "communicate"), one.seconds(name), strict=True)]
+        for name in (PSS_TS, PTS)
+    }  # fmt: skip
+    yield {}, over(shares[PSS_TS], shares[PTS], one.rows)
+
+
+def unevenness(context: EvaluationContext) -> Numbers:
+    """Divergence of PSS and PSS-TS over that of PTS, and of PTS over that of PTS on Stack."""
+    found = races_on(context, NAME)
+    stacks = standing_in("stack", found, lambda o: o.dataset, lambda o: o.twin)[:1]
+    for one in found:
+        each = {name: one.each("divergence", name) for name in one.baselines}
+        for name in (one.named(PSS), PSS_TS):
+            dims = {"dataset": one.dataset, "setting": name}
+            yield dims, over(each[name], each[PTS], one.rows)
+        for stack in (other for other in stacks if other.dataset != one.dataset):
+            dims = {"dataset": one.dataset, "setting": "PTS over PTS on Stack"}
+            other, even = (mean_of_processes(of, "divergence", PTS) for of in (one, stack))
+            yield dims, apart(other, even)
+
+
+def no_single_winner(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Rule: on real graphs, a clear winner of one that is not the clear winner of another."""
+    numbers = LEADS.estimates(context)
+    real = {at: one for at, one in numbers.items() if not uses_twin(one.rows)}
+    if len(real) < 2:
+        return outcomes.RuleOutcome(lacking="two real graphs are needed: 'fig4' raced fewer")
+    clear = [dict(at)["setting"] for at, one in real.items() if one.side(1.0) > 0]
+    side = 1 if len({*clear}) > 1 else 0 if len(clear) < len(real) else -1
+    return replace(
+        outcomes.outcome(context, real, "x"), sides=(("clear winners that differ", side),)
+    )
+
+
+LEADS = of_races(NAME, leads, "setting")
+EPINION = of_races(NAME, spent, "phase", on=("epinions",))
+WORK, WAITS = (EPINION.where(phase=phase) for phase in ("compute", "communicate"))
+
+
+class Fig4(RankGrid, FormExperiment):
+    forms = replace(
+        RACE_FORMS,
+        facts={"dataset": ("graphs", lambda name: HELD_GRAPH.get(name, name))},
+    )
     name = NAME
-    title = "Figure 4: three partitions on different graphs"
-    question = "Which of PSS, PTS and PSS-TS trains DySAT fastest, and how even is their work?"
-    reading = (
-        "Four processes of this machine stand for four GPUs; they share its cores, so waiting for "
-        "a core is part of what is shown as communication. The three partitions take turns on one "
-        "group of processes; none of the three has chunk fusion. Snapshots are dealt out in turn "
-        "and, as in ESDG, in contiguous runs; the faster one is PSS. Sequences go round in turn. "
-        "Divergence is the longest own work of a rank over the shortest, waiting "
-        "left out. The paper's four graphs are twins here, whose real communities and lifetimes "
-        "are not known: they decide nothing about which partition wins. Real graphs that are held "
-        "stand beside them."
-    )
-    claims = (
-        "dgc-fig4a-pts-best-three",
-        "dgc-fig4a-epinion-pss-comm",
-        "dgc-fig4a-movie-pts-comm",
-        "dgc-fig4a-psst-reassign",
-        "dgc-fig4-no-single-winner",
-        "dgc-fig4b-pts-stack-balance",
-        "dgc-fig4b-balance-order",
-    )
+    headline, unit = LEADS, "x"
+    figure_forms = (
+        StackedTime(
+            "fig4a", "An epoch of DySAT under three partitions", phase_times(), row="{dataset}",
+            system="setting", phase="of", more=epoch_total, xlabel="time of one epoch, ms",
+            phases_from=PHASES_FROM,
+        ),
+        Sweep(
+            "fig4b", "Work of the rank that has most over that of the one that has least",
+            of_placements("divergence"),
+            series="{setting}", x="{dataset}", xlabel="graph", ylabel="Tmax / Tmin", ylog=False,
+            hline=1.0, hline_label="even",
+        ),
+        Sweep(
+            "fig4_bytes", "Bytes that an epoch sends between ranks",
+            of_placements("exchanged"), scale=1e-6, series="{setting}", x="{dataset}",
+            xlabel="graph", ylabel="MB an epoch",
+        ),
+    )  # fmt: skip
+    claims = {
+        "dgc-fig4a-pts-best-three": rules.all_above(
+            of_races(NAME, leads_of_pts, "setting", on=("amazon", "epinions", "stack", "movie")),
+            1.0, unit="x",
+        ),
+        "dgc-fig4a-epinion-pss-comm": combine.both(
+            rules.at_most(WORK.where(baseline=BASELINE_NAMES).joined_over(spread, "baseline"), FAR),
+            rules.at_least(
+                WAITS.where(baseline=PSS).over(WAITS.where(baseline=(PTS, PSS_TS))), FAR
+            ),
+        ),
+        "dgc-fig4a-movie-pts-comm": rules.all_above(
+            of_races(NAME, waits_of_pts, "setting", on=("movie",)), 1.0, unit="x"
+        ),
+        "dgc-fig4a-psst-reassign": rules.all_above(
+            of_races(NAME, share_of_reassignment, on=("amazon", "stack")), 1.0, unit="x"
+        ),
+        "dgc-fig4-no-single-winner": no_single_winner,
+        "dgc-fig4b-pts-stack-balance": rules.near_claim(
+            of_races(
+                NAME, lambda one: [({}, mean_of_processes(one, "divergence", PTS))], on=("stack",)
+            )
+        ),
+        "dgc-fig4b-balance-order": rules.all_above(
+            computed(unevenness, per=("dataset", "setting")), 1.0, unit="x"
+        ),
+    }  # fmt: skip
 
     axes: ClassVar = {
-        "graphs": {preset: tuple(sets(preset)) for preset in PRESETS},
+        "graphs": {
+            "smoke": tuple(HELD_GRAPH),
+            "quick": ("sx-mathoverflow",),
+            None: tuple(graph.name for graph in (*GRAPHS, *HELD)),
+        },
         "model": (MODEL,),
-        "ranks": {preset: (ranks,) for preset, ranks in RANKS.items()},
+        "ranks": {"smoke": (2,), None: (4,)},
     }
     group = "{graphs}"
-    repeats: ClassVar = PROCESSES
+    repeats: ClassVar = {"smoke": 1, None: 5}
     timeout_s: ClassVar = TIMEOUTS_S
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        preset, graphs = context.preset, str(cell.params["graphs"])
-        return race(
-            jobs_of(sets(preset).get(graphs, (graphs,)), (MODEL,), preset, contenders(*PLACED)),
-            int(cell.params["ranks"]),  # type: ignore[arg-type]
-            context,
-            least=TURNS[preset],
-            budget_s=BUDGETS_S[preset],
-            timeout_s=TIMEOUTS_S[preset],
-            control=True,
-            clocked=CLOCKS[preset],
-        )
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart("time_split", "fig4a", "An epoch of DySAT under three partitions", split_points,
-                xlabel="time of one epoch, ms", phases_from=PHASES_FROM),
-            sweep("fig4b", "Work of the rank that has most over that of the one that has least",
-                divergence_points, xlabel="graph", ylabel="Tmax / Tmin", ylog=False, hline=1.0,
-                hline_label="even"),
-            sweep("fig4_bytes", "Bytes that an epoch sends between ranks", byte_points,
-                xlabel="graph", ylabel="MB an epoch"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = races(rows, NAME)
-        words = []
-        for twin, what in ((False, "On real graphs"), (True, "On twins of the paper's")):
-            mine = [one for one in found if one.twin == twin]
-            if not mine:
-                continue
-            said = [
-                f"{TITLES[winner(one)]} on {dataset_title(one.dataset)}"
-                if decided(one)
-                else f"{' or '.join(TITLES[n] for n in contending(one))} (not decided) on "
-                f"{dataset_title(one.dataset)}"
-                for one in mine
-            ]
-            words.append(f"{what}, the fastest is " + ", ".join(said) + ".")
-        return " ".join(words)
-
-
-def winner(one: RaceRecord) -> str:
-    """The baseline with the shortest epoch."""
-    return one.best(PLACED)
-
-
-def decided(one: RaceRecord) -> bool:
-    """Return True if the interval of its lead over each other baseline lies above 1x."""
-    first = winner(one)
-    return all(one.gain(n, first).side > 0 for n in one.baselines if n != first)
-
-
-def contending(one: RaceRecord) -> list[str]:
-    """Baselines that are not clearly slower than the fastest, that one among them."""
-    first = winner(one)
-    return [n for n in one.baselines if n == first or one.gain(n, first).side <= 0]
-
-
-def _points(rows: Rows) -> list[tuple[RaceRecord, dict[str, Any]]]:
-    return [
-        (
-            one,
-            {
-                "row": dataset_title(one.dataset),
-                "twin": one.twin,
-                "row_ids": [r.id for r in one.rows],
-            },
-        )
-        for one in races(rows, NAME)
-    ]
-
-
-def split_points(rows: Rows) -> list[dict[str, Any]]:
-    """Computing and communicating of each partition, a row per graph."""
-    points = [
-        {**point, "system": name, "phase": phase, "seconds": seconds, "total": one.epoch(name)}
-        for one, point in _points(rows)
-        for name in PLACED
-        if name in one.names
-        for phase, seconds in (
-            ("compute", one.computing(name)),
-            ("communicate", one.spent("communicate", name)),
-        )
-    ]
-    points += [
-        gap(row, row=row.params["graphs"], system=name)
-        for row in failures(rows, NAME)
-        for name in PLACED
-    ]
-    return points
-
-
-def _categories(rows: Rows, value: Any, **extra: Any) -> list[dict[str, Any]]:
-    return [
-        {
-            "x": point["row"] + (" (twin)" if one.twin else ""),
-            "series": TITLES[name],
-            "y": value(one, name),
-            "row_ids": point["row_ids"],
-            **extra,
-        }
-        for one, point in _points(rows)
-        for name in PLACED
-        if name in one.names
-    ]
-
-
-def divergence_points(rows: Rows) -> list[dict[str, Any]]:
-    """Tmax / Tmin by graph."""
-    return _categories(rows, lambda one, name: one.number("divergence", name))
-
-
-def byte_points(rows: Rows) -> list[dict[str, Any]]:
-    """Counted megabytes by graph."""
-    return _categories(rows, lambda one, name: one.number("exchanged", name) / 1e6, counted=True)
+        graphs = str(cell.params["graphs"])
+        chosen = contenders(*PLACED)
+        jobs = jobs_of((HELD_GRAPH.get(graphs, graphs),), (MODEL,), context.preset, chosen)
+        sizes = {name: of[context.preset] for name, of in SIZES.items()}
+        return race(jobs, int(cell.params["ranks"]), context, control=True, **sizes)  # type: ignore[arg-type]

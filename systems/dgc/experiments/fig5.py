@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from dgbench.lab.charts import failed, failures, sweep
-from dgbench.lab.compare import select
-from dgbench.lab.table import number
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.estimates import real_data
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import observed
+from dgbench.systems.base import Cell, Measurement, RunContext
+from dgbench.systems.dgc.experiments.fig3 import WIDE
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, quarters
-from dgbench.systems.dgc.experiments.settings import BY_NAME
+from dgbench.systems.dgc.experiments.settings import BY_NAME, papers_first
 from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs
 from dgbench.systems.dgc.recount import recounted
 
@@ -18,24 +20,50 @@ QUARTERS = (1, 2, 3, 4)
 EDGES = {"of": "edges"}
 KINDS = (EDGES, *({"of": "vertices", "presence": rule} for rule in RULES))
 """Dimensions of what is counted in each quarter."""
-_, _, SPAN, TAIL = KINDS
+
+
+def spread(numbers: Sequence[float]) -> float:
+    """Largest over smallest; infinite where one is 0 and another is not."""
+    if not max(numbers):
+        return 1.0
+    return max(numbers) / min(numbers) if min(numbers) else float("inf")
+
+
+MEANS = observed("estimate", per="quarter")
+VERTICES = {rule: MEANS.where(of="vertices", presence=rule, dataset="movie") for rule in RULES}
+ENDS = {rule: (of.where(quarter=1), of.where(quarter=4)) for rule, of in VERTICES.items()}
+GROWTH = {rule: last / first for rule, (first, last) in ENDS.items()}
+"""Vertices of Movie's last quarter over those of its first, by the rule of presence."""
+SHOWN = MEANS.per("dataset", "of").where(presence=lambda rule: rule in (None, "span"))
+APART = SHOWN.joined_over(spread, "quarter").joined_over(max, "of")
+"""Fullest over emptiest quarter of a graph, in vertices or edges."""
 
 
 class Fig5(SizesOfGraphs):
     name = "fig5"
-    title = "Figure 5(a, b): one graph in four quarters"
-    claims = (
-        "dgc-fig5a-vertices-parts",
-        "dgc-fig5b-edges-parts",
-        "dgc-s22-others-same",
-    )
-    question = "Do parts of one timeline differ as much as graphs do?"
-    reading = (
-        "Four runs of equally many snapshots; counts are means of a run's snapshots. Figure 5 "
-        "shows Movie only, and the text says that the other graphs are alike. A vertex is present "
-        "from its first to its last edge; by other rules of presence the counts are in the rows. "
-        "How a twin grows over time was assumed."
-    )
+    headline, unit = APART.keep(real_data), "x"
+    figure_forms = (
+        Sweep(
+            "fig5ab", "Vertices and edges of each quarter of a timeline (Figure 5a, b)",
+            SHOWN.per("origin").over(SHOWN.per("origin").mean_over("quarter")),
+            panel="{of}, {origin}", series="{dataset}", x="quarter", gaps={"x": 1},
+            xlabel="quarter of the timeline", ylabel="in means of the whole timeline",
+            xlog=False, ylog=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "dgc-fig5a-vertices-parts": combine.shown_beside(
+            rules.near_claim(GROWTH["span"], above=1.0),
+            {"where vertices stay to the end": GROWTH["tail"]},
+        ),
+        "dgc-fig5b-edges-parts": combine.both(
+            rules.largest_at(MEANS.where(of="edges", dataset="movie"), "quarter", 1),
+            rules.all_within(ENDS["span"][0] / ENDS["span"][1], 0.4, 0.6),
+        ),
+        "dgc-s22-others-same": rules.at_least(
+            APART.where(dataset=lambda name: name != "movie").keep(papers_first), WIDE
+        ),
+    }
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         found = Lifetimes.of(BY_NAME[str(cell.params["dataset"])], context.preset)
@@ -47,24 +75,6 @@ class Fig5(SizesOfGraphs):
         out.observe("snapshots", found.steps)
         out.checks = [found.check(), *recounted(out, recomputed(found))]
         return out
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("fig5ab", "Vertices and edges of each quarter of a timeline (Figure 5a, b)",
-                quarter_points, xlabel="quarter of the timeline",
-                ylabel="in means of the whole timeline", xlog=False, ylog=False),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = [r for r in select(rows, experiment="fig5") if not r.data.get("twin")]
-        if not found:
-            return ""
-        apart = [max(spans(r, SPAN), spans(r, EDGES)) for r in found]
-        graphs = "graph" if len(found) == 1 else "graphs"
-        return (
-            f"In {len(found)} real {graphs} the fullest quarter has {min(apart):.1f} to "
-            f"{max(apart):.1f} times what the emptiest has, in vertices or edges."
-        )
 
 
 def recomputed(found: Lifetimes) -> Measurement:
@@ -80,47 +90,3 @@ def recomputed(found: Lifetimes) -> Measurement:
             if min(part, default=0) >= 0:  # else there is a snapshot that was not recounted
                 out.observe("estimate", sum(part) / max(1, len(part)), quarter=quarter, **of)
     return out
-
-
-def of_quarters(row: Any, of: Mapping[str, str]) -> list[float]:
-    """Means of the four quarters of one of `KINDS`."""
-    return [number(row, "estimate", quarter=quarter, **of) for quarter in QUARTERS]
-
-
-def spans(row: Any, of: Mapping[str, str]) -> float:
-    """Largest over smallest quarter; infinite where a quarter is empty and another is not."""
-    numbers = of_quarters(row, of)
-    if not max(numbers):
-        return 1.0
-    return max(numbers) / min(numbers) if min(numbers) else float("inf")
-
-
-def quarter_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Each quarter of each graph, in means of the graph."""
-    points: list[dict[str, Any]] = []
-    panels = {"vertices": SPAN, "edges": EDGES}
-    for row in select(rows, experiment="fig5"):
-        twin = bool(row.data.get("twin"))
-        for word, of in panels.items():
-            numbers = of_quarters(row, of)
-            mean = sum(numbers) / len(numbers) or 1.0
-            points += [
-                {
-                    "panel": f"{word}, {'twins of the paper' if twin else 'real graphs'}",
-                    "series": BY_NAME[row.params["dataset"]].title,
-                    "x": quarter,
-                    "y": height / mean,
-                    "counted": True,
-                    "twin": twin,
-                    "row_ids": [row.id],
-                }
-                for quarter, height in zip(QUARTERS, numbers, strict=True)
-            ]
-    for row in failures(rows, "fig5"):
-        graph = BY_NAME[row.params["dataset"]]
-        group = "real graphs" if graph.real else "twins of the paper"
-        points += [
-            {"panel": f"{word}, {group}", "series": graph.title, "x": 1, "failed": failed(row)}
-            for word in panels
-        ]
-    return points

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.charts import chart, failures, gap, sweep
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab import rules
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.figure_forms import StackedTime, Sweep
+from dgbench.lab.quantities import computed
+from dgbench.lab.study import FormExperiment
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
-from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, CLOCKS, MODEL, TIMEOUTS_S, TURNS
-from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, races
+from dgbench.systems.dgc.experiments.fig4 import MODEL, RACE_FORMS, SIZES, TIMEOUTS_S
+from dgbench.systems.dgc.experiments.fig5 import QUARTERS
+from dgbench.systems.dgc.experiments.race_quantities import (
+    Numbers,
+    epoch_total,
+    gain,
+    of_placements,
+    phase_times,
+)
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, races
 from dgbench.systems.dgc.experiments.race_runs import (
+    CONTIGUOUS,
     PHASES_FROM,
     PLACED,
-    TITLES,
+    PSS,
+    PSS_TS,
+    PTS,
     RaceJob,
     contenders,
     race,
@@ -23,7 +37,6 @@ from dgbench.systems.dgc.experiments.rank_grid import RankGrid
 from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
 
 NAME: Final = "fig5c"
-PARTS: Final = 4
 TWIN: Final = "movie"
 BINS: Final[dict[Preset, dict[str, int | None]]] = {
     # As many snapshots of each quarter as an epoch of tens of milliseconds has time for.
@@ -36,58 +49,106 @@ BINS: Final[dict[Preset, dict[str, int | None]]] = {
 }
 """Windows that the whole time of a graph is cut into; None: the usual number."""
 BINS_OF_OTHERS: Final[dict[Preset, int]] = {"smoke": 5, "quick": 17}
-PROCESSES: Final = {"smoke": 1, "quick": 1, "full": 5, "paper": 5}
-RANKS: Final = {"smoke": 1, "quick": 4, "full": 4, "paper": 4}
-
-Rows = Sequence[Any]
 
 
-class Fig5c(RankGrid):
-    name = NAME
-    title = "Figure 5(c): three partitions on the quarters of one graph"
-    question = "Does the fastest of PSS, PTS and PSS-TS change inside one graph?"
-    reading = (
-        "The whole time of a graph is cut into four parts with equally many snapshots, and each is "
-        "trained alone, with the first snapshot of the next as its target. The paper names no "
-        "model here; ours is DySAT, as in its Figure 4. Movie is a twin, whose drift over the "
-        "years is not the real one; real graphs stand beside it."
-    )
-    claims = ("dgc-fig5c-part-order", "dgc-fig5c-trends")
+def by_graph(context: EvaluationContext) -> dict[str, list[RaceRecord]]:
+    """Quarters of each graph in their order; graphs that lack one are left out."""
+    found: dict[str, list[RaceRecord]] = {}
+    for one in races(context.rows, NAME):
+        found.setdefault(one.dataset, []).append(one)
+    return {
+        name: sorted(parts, key=lambda one: one.part["quarter"])
+        for name, parts in found.items()
+        if len(parts) == len(QUARTERS)
+    }
+
+
+def others_lead(context: EvaluationContext) -> Numbers:
+    """Epochs of PTS over those of PSS and PSS-TS; turned on the quarters where the paper has PTS
+    ahead."""
+    for dataset, parts in by_graph(context).items():
+        for one in parts:
+            for name in (one.named(PSS), PSS_TS):
+                slow, fast = (PTS, name) if one.part["quarter"] <= 2 else (name, PTS)
+                yield {"dataset": dataset, **one.part, "setting": name}, gain(one, slow, fast)
+
+
+def best_of_others(context: EvaluationContext) -> Numbers:
+    """Epochs of PTS over those of the faster of PSS and PSS-TS."""
+    for dataset, parts in by_graph(context).items():
+        for one in parts:
+            best = one.best([name for name in PLACED if name != PTS])
+            yield {"dataset": dataset, **one.part, "setting": best}, gain(one, PTS, best)
+
+
+def trends(context: EvaluationContext) -> Numbers:
+    """Rank correlations over the quarters of a real graph: of bytes of PSS and PSS-TS with
+    vertex-steps, and of epochs of PTS with edges, whose ends are of the least and the largest
+    process."""
+    for dataset, parts in by_graph(context).items():
+        if parts[0].twin:
+            continue
+        pss = CONTIGUOUS if all(CONTIGUOUS in one.names for one in parts) else PSS
+        sizes, edges = ([one.number(of) for one in parts] for of in ("vertex_steps", "edges"))
+        rows = tuple(row for one in parts for row in one.rows)
+        for name in (pss, PSS_TS):
+            tau = rank_correlation(sizes, [one.number("exchanged", name) for one in parts])
+            yield {"dataset": dataset, "setting": name}, Estimate(tau, rows=rows)
+        each = [
+            rank_correlation(edges, times)
+            for times in zip(*(one.seconds(PTS) for one in parts), strict=True)
+        ]
+        whole = rank_correlation(edges, [one.epoch(PTS) for one in parts])
+        yield (
+            {"dataset": dataset, "setting": PTS},
+            Estimate(whole, min(each), max(each), rows, "timed" if max(each) > 0 else "exact"),
+        )
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Kendall's tau: pairs in one order less pairs in opposite order, over all pairs."""
+    pairs = [(i, j) for i in range(len(a)) for j in range(i)]
+    signs = [(a[i] - a[j]) * (b[i] - b[j]) for i, j in pairs]
+    return sum((s > 0) - (s < 0) for s in signs) / max(1, len(pairs))
+
+
+BY_QUARTER: Final = ("dataset", "quarter", "setting")
+
+
+class Fig5c(RankGrid, FormExperiment):
+    forms, name = RACE_FORMS, NAME
+    headline, unit = computed(best_of_others, per=BY_QUARTER), "x"
+    figure_forms = (
+        StackedTime(
+            "fig5c", "An epoch of DySAT on each quarter",
+            phase_times(quarter=QUARTERS), panel="{dataset}", row="{quarter}", system="setting",
+            phase="of", more=epoch_total, xlabel="time of one epoch, ms", phases_from=PHASES_FROM,
+        ),
+        Sweep(
+            "fig5c_bytes", "Bytes that an epoch on each quarter sends",
+            of_placements("exchanged", {"quarter": QUARTERS}), scale=1e-6, panel="{dataset}",
+            series="{setting}", x="quarter", xlabel="quarter", ylabel="MB an epoch", xlog=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "dgc-fig5c-part-order": rules.all_above(
+            computed(others_lead, per=BY_QUARTER).where(dataset="movie"), 1.0, unit="x"
+        ),
+        "dgc-fig5c-trends": rules.all_above(computed(trends, per=("dataset", "setting")), 0.0),
+    }
 
     axes: ClassVar = {
         "dataset": {preset: tuple(names) for preset, names in BINS.items()},
         "model": (MODEL,),
-        "ranks": {preset: (ranks,) for preset, ranks in RANKS.items()},
+        "ranks": {"smoke": (1,), None: (4,)},
     }
-    repeats: ClassVar = PROCESSES
+    repeats: ClassVar = {"smoke": 1, "quick": 1, None: 5}
     timeout_s: ClassVar = TIMEOUTS_S
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        preset = context.preset
-        return race(
-            quarters(str(cell.params["dataset"]), preset),
-            int(cell.params["ranks"]),  # type: ignore[arg-type]
-            context,
-            least=TURNS[preset],
-            budget_s=BUDGETS_S[preset],
-            timeout_s=TIMEOUTS_S[preset],
-            clocked=CLOCKS[preset],
-        )
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart("time_split", "fig5c", "An epoch of DySAT on each quarter", split_points,
-                xlabel="time of one epoch, ms", phases_from=PHASES_FROM),
-            sweep("fig5c_bytes", "Bytes that an epoch on each quarter sends", byte_points,
-                xlabel="quarter", ylabel="MB an epoch", xlog=False),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        words = []
-        for dataset, found in by_graph(rows).items():
-            order = ", ".join(TITLES[q.race.best(PLACED)] for q in found)
-            words.append(f"{dataset_title(dataset, found[0].race.twin)}: {order}")
-        return f"Fastest by quarter: {'; '.join(words)}." if words else ""
+        parts = quarters(str(cell.params["dataset"]), context.preset)
+        sizes = {name: of[context.preset] for name, of in SIZES.items()}
+        return race(parts, int(cell.params["ranks"]), context, **sizes)  # type: ignore[arg-type]
 
 
 def quarters(dataset: str, preset: Preset) -> Iterator[RaceJob]:
@@ -99,84 +160,6 @@ def quarters(dataset: str, preset: Preset) -> Iterator[RaceJob]:
     data = load_sequences(task)
     steps = len(data) - 1
     chosen = contenders(*PLACED)
-    for part in range(PARTS):
-        begin, end = part * steps // PARTS, (part + 1) * steps // PARTS
-        yield RaceJob(dataset, task, data.slice(begin, end + 1), chosen, {"quarter": part + 1})
-
-
-@dataclass(frozen=True, slots=True)
-class Quarter:
-    """A quarter of a graph: its number from 1 and its race."""
-
-    number: int
-    race: RaceRecord
-
-    @property
-    def row(self) -> Any:
-        """The row of its race's first process."""
-        return self.race.row
-
-    @property
-    def rows(self) -> tuple[Any, ...]:
-        """The rows of its race."""
-        return self.race.rows
-
-
-def by_graph(rows: Rows) -> dict[str, list[Quarter]]:
-    """Quarters of each graph in their order; graphs that lack one are left out."""
-    found: dict[str, list[Quarter]] = {}
-    for one in races(rows, NAME):
-        found.setdefault(one.dataset, []).append(Quarter(one.part["quarter"], one))
-    return {
-        name: sorted(parts, key=lambda q: q.number)
-        for name, parts in found.items()
-        if len(parts) == PARTS
-    }
-
-
-def split_points(rows: Rows) -> list[dict[str, Any]]:
-    """Computing and communicating of each partition, a panel per graph and a row per quarter."""
-    points = [
-        {
-            "panel": dataset_title(dataset),
-            "twin": quarter.race.twin,
-            "row": f"quarter {quarter.number}",
-            "system": name,
-            "phase": phase,
-            "seconds": seconds,
-            "total": quarter.race.epoch(name),
-            "row_ids": [row.id for row in quarter.rows],
-        }
-        for dataset, parts in by_graph(rows).items()
-        for quarter in parts
-        for name in PLACED
-        if name in quarter.race.names
-        for phase, seconds in (
-            ("compute", quarter.race.computing(name)),
-            ("communicate", quarter.race.spent("communicate", name)),
-        )
-    ]
-    points += [
-        gap(row, panel=dataset_title(row.params["dataset"]), row="quarters", system=name)
-        for row in failures(rows, NAME)
-        for name in PLACED
-    ]
-    return points
-
-
-def byte_points(rows: Rows) -> list[dict[str, Any]]:
-    """Counted megabytes by quarter."""
-    return [
-        {
-            "panel": dataset_title(dataset, parts[0].race.twin),
-            "series": TITLES[name],
-            "x": quarter.number,
-            "y": quarter.race.number("exchanged", name) / 1e6,
-            "counted": True,
-            "row_ids": [row.id for row in quarter.rows],
-        }
-        for dataset, parts in by_graph(rows).items()
-        for quarter in parts
-        for name in PLACED
-        if name in quarter.race.names
-    ]
+    for quarter in QUARTERS:
+        begin, end = ((quarter - past) * steps // len(QUARTERS) for past in (1, 0))
+        yield RaceJob(dataset, task, data.slice(begin, end + 1), chosen, {"quarter": quarter})

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from dgbench.lab.charts import failed, sweep
-from dgbench.lab.compare import Ratio, observe_ratio, ratio_of
-from dgbench.lab.grid import Grid
+from dgbench.lab import outcomes
+from dgbench.lab.compare import observe_ratio
+from dgbench.lab.estimates import EvaluationContext, prefer, real_data
+from dgbench.lab.evidence import from_ratio
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import summarised
-from dgbench.lab.table import Table
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.statistics import median
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named
-from dgbench.systems.dgc.experiments.settings import (
-    BY_NAME,
-    GRAPHS,
-    HELD,
-    MODEL_TITLES,
-    MODELS,
-    panel,
-    workload,
-)
+from dgbench.systems.dgc.experiments.settings import BY_NAME, FORMS, GRAPHS, HELD, MODELS, workload
 from dgbench.systems.dgc.recount import EdgeRecount, check_cut, drawn
 from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_cap, make_chunks
 
@@ -40,30 +34,45 @@ FULL_SIZE = 0.95
 """Vertex-steps, as a share of the cap, from which on a chunk counts as of full size."""
 PER_WORKER = {"quick": 64}
 TURNS = {"smoke": 3, "quick": 7, "full": 15, "paper": 15}
-QUICK = ("sx-mathoverflow",)
-SMOKE = ("email-eu-core",)
 
 
-class Fig7(Grid):
-    paper = "dgc"
-    name = "fig7"
-    title = "Figure 7: times of chunks with equally many vertices"
-    claims = ("dgc-fig7-chunk-time-gap",)
-    question = "How far apart are the times of chunks that have the same number of vertices?"
-    reading = (
-        "The paper names neither the graph, the model nor the size of its four chunks. Ours come "
-        "from label propagation at 16 chunks a worker and 4 workers: of all chunks within 5 % of "
-        "the cap, those with the fewest and the most edges, and with the fewest and the most rows "
-        "of sequences padded to the longest. A time is structure encoder plus time encoder, "
-        "forward and backward, one thread on a CPU. Sequences are packed; beside it they are "
-        "padded to the longest of their chunk, as before the paper's fusion. `quick` has chunks of "
-        "a quarter of the size and two models."
-    )
+SPREAD = observed("divergence", per=("model", "dataset"))
+"""Slowest over fastest of the four chunks."""
+TIMES = observed("operation_time", per=("model", "dataset", "of"))
+
+
+def time_gap(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Rule: slowest over fastest with sequences padded, as unfused; the paper names neither the
+    graph, the model nor the size, so that each of ours is an interpretation."""
+    numbers = SPREAD.where(format="padded").keep(prefer(real_data)).estimates(context)
+    if not numbers:
+        return outcomes.RuleOutcome(lacking="no chunks of equal size were timed in this run")
+    found = {
+        " on ".join(context.forms.label(dim, value) for dim, value in at): from_ratio(
+            one.ratio, target=float(context.claim.value), reason="sequences padded"
+        )
+        for at, one in numbers.items()
+    }
+    return outcomes.RuleOutcome(interpretations=found)
+
+
+class Fig7(FormExperiment):
+    forms, name = FORMS, "fig7"
+    headline, unit = SPREAD.where(format="packed"), "x"
+    figure_forms = (
+        Sweep(
+            "fig7", "Chunks of equally many vertices",
+            TIMES.where(phase="structure") + TIMES.where(phase=("time", "padded")), scale=1e3,
+            panel="{dataset}", series="{model}{phase}", x="of",
+            gaps={"series": "all", "x": CHOSEN[0]}, xlabel="", ylabel="milliseconds",
+        ),
+    )  # fmt: skip
+    claims = {"dgc-fig7-chunk-time-gap": time_gap}
 
     axes: ClassVar = {
         "dataset": {
-            "smoke": SMOKE,
-            "quick": QUICK,
+            "smoke": ("email-eu-core",),
+            "quick": ("sx-mathoverflow",),
             None: tuple(graph.name for graph in (*HELD, *GRAPHS)),
         }
     }
@@ -112,23 +121,6 @@ class Fig7(Grid):
         found.checks = summarised(checks)
         return found
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("fig7", "Chunks of equally many vertices", points, xlabel="",
-                ylabel="milliseconds"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = spreads(rows)
-        if not found:
-            return ""
-        (dataset, model), most = max(found.items(), key=lambda item: item[1].value)
-        padded = max(ratio.value for ratio in spreads(rows, "padded").values())
-        return (
-            f"Up to {most.value:.3g}x ({MODEL_TITLES[model]} on {BY_NAME[dataset].title}), up to "
-            f"{padded:.3g}x where sequences are padded; the paper saw up to 8x on a GPU."
-        )
-
 
 def four(sizes: ChunkStatistics, cap: int) -> list[int]:
     """The numbers of four chunks of about equally many vertices, in the order of CHOSEN.
@@ -159,32 +151,3 @@ def _observe(found: Measurement, model: str, turns: torch.Tensor) -> None:
         slow, fast = middle.index(max(middle)), middle.index(min(middle))
         ends = (total[:, chunk].tolist() for chunk in (slow, fast))
         observe_ratio(found, "divergence", *ends, model=model, format=kind)
-
-
-def spreads(rows: Sequence[Any], kind: str = "packed") -> dict[tuple[str, str], Ratio]:
-    """(dataset, model) -> slowest over fastest of the four chunks, over the rounds of a dataset.
-
-    `kind` is "padded" for sequences padded to the longest instead of packed.
-    """
-    every = Table.of(rows, experiment="fig7").where("divergence", format=kind)
-    found = {key: ratio_of(of) for key, of in every.by("dataset", "model").items()}
-    return {key: ratio for key, ratio in found.items() if ratio is not None}
-
-
-def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """A dot per model and chunk, one panel per graph."""
-    found: list[dict[str, Any]] = []
-    for row in rows:
-        if row.experiment != "fig7" or row.instrumented:
-            continue
-        base = {"panel": panel(row), "row_ids": [row.id]}
-        if row.status != "ok":
-            found.append({**base, "series": "all", "x": CHOSEN[0], "failed": failed(row)})
-            continue
-        for model, times in Table.of([row]).where("operation_time").by("model").items():
-            for kind, part in (("", "time"), (", padded", "padded")):
-                for name in CHOSEN:
-                    seconds = times.where(of=name, phase=("structure", part)).values
-                    series = MODEL_TITLES[model] + kind
-                    found.append({**base, "series": series, "x": name, "y": 1e3 * sum(seconds)})
-    return found

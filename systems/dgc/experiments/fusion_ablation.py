@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 
-from dgbench.lab.charts import failed, failures, sweep
-from dgbench.lab.compare import ROUND_INTERVAL, rounds_of, select
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.compare import ROUND_INTERVAL
+from dgbench.lab.estimates import gaps_of_failures
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import MeasuredQuantity, observed
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck, summarised
-from dgbench.lab.table import number
-from dgbench.runtime.collectives import LocalCommunicator
-from dgbench.runtime.meter import Meter
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry, number
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.kept import KeptLosses
 from dgbench.systems.base.race import audited, relative
 from dgbench.systems.base.turns import turn_rounds, turns_of
-from dgbench.systems.dgc.boundary_loads import count_boundary, recounted_loads
+from dgbench.systems.dgc.boundary_loads import FUSED, UNFUSED, count_boundary, recounted_loads
 from dgbench.systems.dgc.chunk_memory import kept_by_chunks
-from dgbench.systems.dgc.experiments.common import gain_over_rounds, observe_gains, over_rounds
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, model_title, panel, workload
-from dgbench.systems.dgc.loading import (
-    OFF,
-    ON,
-    SETTINGS,
-    SPATIAL,
-    TEMPORAL,
-    between,
-    dealt_out,
-)
+from dgbench.systems.dgc.experiments.common import observe_gains, trainer_on_one
+from dgbench.systems.dgc.experiments.settings import BY_NAME, FORMS, MODELS, workload
+from dgbench.systems.dgc.loading import OFF, ON, SETTINGS, SPATIAL, TEMPORAL, dealt_out
 from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.time_encoders import CONTENDERS, PADDED, time_encoders
@@ -48,7 +42,6 @@ if TYPE_CHECKING:
     from dgbench.systems.dgc.dealing import WorkAssignment
     from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
-NAME: Final = "fusion_ablation"
 WORKERS: Final = {"smoke": 2, "quick": 2, "full": 4, "paper": 8}
 GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
     "smoke": ("email-eu-core",),
@@ -61,7 +54,6 @@ FIRST: Final = {"smoke": 6, "quick": 8, "full": None, "paper": None}
 """Snapshots from the first on, of which the last is the target; a small graph's end is sparse."""
 TURNS: Final = {"smoke": 3, "quick": 3, "full": 12, "paper": 20}
 SECONDS: Final = {"smoke": 0.0, "quick": 0.0, "full": 5.0, "paper": 20.0}
-TIMEOUTS_S: Final = {"smoke": 60, "quick": 60, "full": 900, "paper": 3600}
 EPOCHS: Final = {"smoke": 3, "quick": 3, "full": 5, "paper": 5}
 """In which the memory of every chunk is measured."""
 MAIN: Final = "mpnn_lstm_bare"
@@ -70,40 +62,91 @@ ONE_MODEL: Final = ("smoke", "quick")
 LIMIT: Final = 0.25
 """Memory of a fused chunk where it is limited, over that of all chunks together."""
 
-Rows = Sequence[Any]
+NEAR: Final = 0.05
+"""Change of a chunk's memory up to which it is nearly the same."""
+EQUAL: Final = 1e-6
+"""Relative deviation up to which float32 results count as equal."""
 
 
-class FusionAblation(Experiment):
-    paper = "dgc"
-    name = NAME
-    title = "Ablation: chunk fusion in its parts"
-    question = "Does fusion change results, and which of its halves spares loads, zeros and time?"
-    reading = (
-        "One process trains the chunks of all workers, which our refinement made: unit by unit "
-        "with sequences padded to the longest of their chunk, with either half of fusion, and "
-        "with both, in turns. Each is compared with the plain trainer before it is timed. Loads "
-        "are counted over all workers "
-        "for one round. Memory is what autograd keeps of a chunk's structure encoder, on a CUDA "
-        "device what the allocator holds. The paper measures it in the first epoch; in ours the "
-        "products have not sorted their matrices by then. Besides the paper's contenders the time "
-        "encoder of MPNN-LSTM runs through torch's PackedSequence, which pads nothing either."
-    )
-    claims = ("dgc-s511-memory-stable", "dgc-s511-redundant-load", "dgc-s512-mask-correct")
+def with_boundary(entries: list[Entry], _: Any) -> list[Entry]:
+    """Entries of graphs where a chunk hears another chunk of its worker."""
+    return [one for one in entries if number(one.row, "boundary_rows", 0)]
+
+
+GAIN = observed(
+    "speedup", per=("dataset", "model", "setting"), setting=(SPATIAL, TEMPORAL, ON), baseline=OFF
+).keep(gaps_of_failures)
+"""An epoch without fusion over one with it."""
+ENCODER = observed("operation_time", per="dataset", format=tuple(CONTENDERS), model=MAIN)
+
+
+def loads(**of: str) -> MeasuredQuantity:
+    """Loads of rows that another chunk of their worker hears."""
+    return observed("rows_loaded", per=("dataset", "model"), **of).keep(with_boundary)
+
+
+def changed(of: str) -> MeasuredQuantity:
+    """Largest change of any chunk's memory."""
+    return observed("deviation", per=("dataset", "model"), of=of)
+
+
+LATER = changed("memory_later").joined_over(max, "dataset", "model")
+BOUNDARY = observed("boundary_rows", per=("dataset", "model"))
+UNFUSED_LOADS = loads(of="boundary", format=UNFUSED) / BOUNDARY
+FUSED_LOADS = loads(of="boundary", format=FUSED) / BOUNDARY
+AT_LEAST_TWICE = combine.both(
+    rules.all_equal(loads(of="least"), 2), rules.all_equal(FUSED_LOADS, 1)
+)
+"""One of the other chunks is enough for that; several load a row more often."""
+
+
+class FusionAblation(FormExperiment):
+    forms, name = FORMS, "fusion_ablation"
+    group = "{dataset}/{model}"
+    timeout_s = {"full": 900, "paper": 3600, None: 60}
+    headline, unit = GAIN, "x"
+    figure_forms = (
+        Sweep(
+            "fusion_ablation", "An epoch without fusion over an epoch with it", GAIN,
+            panel="{dataset}", series="{model}", x="setting", gaps={"x": ON},
+            xlabel="what is fused", ylabel=f"times as fast ({ROUND_INTERVAL})", hline=1.0,
+            hline_label=OFF,
+        ),
+        Sweep(
+            "fusion_encoders", "Forward and backward pass of MPNN-LSTM's time encoder",
+            ENCODER.pooled("seeds"), series="{dataset}", x="format", scale=1e3,
+            gaps={"x": PADDED}, xlabel="rows of sequences", ylabel="ms",
+        ),
+    )  # fmt: skip
+    claims = {
+        "dgc-s511-memory-stable": combine.shown_beside(
+            rules.at_most(changed("memory"), NEAR),
+            {"from the second epoch on": 100 * LATER}, "%",
+        ),
+        "dgc-s511-redundant-load": combine.shown_beside(
+            combine.or_direction(
+                combine.both(AT_LEAST_TWICE, rules.all_equal(loads(of="most"), 2)), AT_LEAST_TWICE
+            ),
+            {"mean loads unfused": UNFUSED_LOADS.mean_over("dataset", "model")}, "",
+        ),
+        "dgc-s512-mask-correct": rules.at_most(
+            observed("deviation", per="model", setting=TEMPORAL, of=("forward", "backward"))
+            .pooled("max").joined_over(max, "of"),
+            EQUAL, required={"model": MODELS},
+        ),
+    }  # fmt: skip
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            self.cell_of(
-                {"dataset": name, "model": model},
-                f"{name}/{model}",
+            self.cell(
+                {"dataset": name, "model": model}, preset,
                 # Its claims are on counts and memory; in quick one process shows the times.
                 repeats=turn_rounds(preset) if model == MAIN and preset != "quick" else 1,
-                interleaved=True,
-                timeout_s=TIMEOUTS_S[preset],
-                unavailable=devices_lacking(1, device),
+                interleaved=True, unavailable=devices_lacking(1, device),
             )
             for name in GRAPHS[preset]
             for model in (MODELS if preset != "smoke" else (MAIN,))
-        ]
+        ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.sequences import load_sequences
@@ -128,42 +171,12 @@ class FusionAblation(Experiment):
         found.notes, found.checks = list(dealt.notes), summarised(found.checks)
         return found
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("fusion_ablation", "An epoch without fusion over an epoch with it", gain_points,
-                xlabel="what is fused", ylabel=f"times as fast ({ROUND_INTERVAL})", hline=1.0,
-                hline_label=OFF),
-            sweep("fusion_encoders", "Forward and backward pass of MPNN-LSTM's time encoder",
-                encoder_points, xlabel="rows of sequences", ylabel="ms"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = ablation_rows(rows)
-        if not found:
-            return ""
-        apart = max(number(row, "deviation") for row in found)
-        words = [f"Fused and unfused differ by {apart:.1g} at most, forward and backward."]
-        for name in (SPATIAL, TEMPORAL, ON):
-            timed = [row for row in found if number(row, "turns", None)]
-            speed = [gain_over_rounds(row, rows, name).value for row in timed]
-            if speed:
-                words.append(f"{name}: {between(speed, '.2g')}x an epoch")
-        return " ".join((words[0], "; ".join(words[1:]) + "." if words[1:] else "")).strip()
-
-
-def ablation_rows(rows: Rows) -> list[Any]:
-    """The first row of each graph and model, whose process also counted and compared."""
-    first: dict[tuple[str, str], Any] = {}
-    for row in select(rows, experiment=NAME):
-        first.setdefault((row.params["dataset"], row.params["model"]), row)
-    return list(first.values())
-
 
 def _epochs(
     task: SequenceWorkload, data: SnapshotSequence, dealt: WorkAssignment, context: RunContext
 ) -> Measurement:
     """Epochs of all four settings in turns, compared with the oracle or with the first process."""
-    trainers = {name: _trainer(task, data, dealt, name, context) for name in SETTINGS}
+    trainers = {name: trainer_on_one(task, data, dealt, name, context.device) for name in SETTINGS}
     found = Measurement(data=describe(data))
     kept = KeptLosses(task, data, context.device)
     compare = context.round == 1 or kept.known is None
@@ -235,33 +248,6 @@ def _observe_gaps(
     found.observe("deviation", worst)
 
 
-def _trainer(
-    task: SequenceWorkload,
-    data: SnapshotSequence,
-    dealt: WorkAssignment,
-    name: str,
-    context: RunContext,
-) -> ChunkRankTrainer:
-    """All chunks of all workers on this one."""
-    from dgbench.systems.dgc.trainer import ChunkRankTrainer
-
-    fusion, temporal = SETTINGS[name]
-    alone = torch.zeros_like(dealt.placement.structure)
-    device = torch.device(context.device)
-    trainer = ChunkRankTrainer(
-        LocalCommunicator(device=device, meter=Meter(device=context.device)),
-        task,
-        data,
-        replace(dealt.placement, workers=1, structure=alone, time=alone),
-        fusion=fusion,
-        temporal=temporal,
-        graph=dealt.graph,
-        entries=dealt.entries,
-    )
-    trainer.prepare()
-    return trainer
-
-
 def _memory(
     task: SequenceWorkload,
     data: SnapshotSequence,
@@ -329,50 +315,3 @@ def _encoders(
         found.checks += form.checks
     seconds = {name: form.seconds for name, form in timed.items()}
     observe_gains(found, seconds, PADDED, "format")
-
-
-def gain_points(rows: Rows) -> list[dict[str, Any]]:
-    """Speed of every setting over none, by model."""
-    points: list[dict[str, Any]] = []
-    for row in ablation_rows(rows):
-        for name in (SPATIAL, TEMPORAL, ON) if number(row, "turns", None) else ():
-            gain = gain_over_rounds(row, rows, name)
-            points.append(
-                {
-                    "panel": panel(row),
-                    "series": model_title(row),
-                    "x": name,
-                    "y": gain.value,
-                    "low": gain.low,
-                    "high": gain.high,
-                    "twin": gain.twin,
-                    "deviation": gain.deviation,
-                    "row_ids": gain.rows,
-                }
-            )
-    return points + [
-        {"panel": panel(r), "series": model_title(r), "x": ON, "y": 0.0, "failed": failed(r)}
-        for r in failures(rows, NAME)
-    ]
-
-
-def encoder_points(rows: Rows) -> list[dict[str, Any]]:
-    """Milliseconds of every form of the time encoder, by graph."""
-    points: list[dict[str, Any]] = []
-    for row in ablation_rows(rows):
-        mine = rounds_of(row, rows)
-        for name in CONTENDERS:
-            if number(row, "operation_time", None, format=name) is not None:
-                points.append(
-                    {
-                        "series": panel(row),
-                        "x": name,
-                        **over_rounds(
-                            [1e3 * number(r, "operation_time", format=name) for r in mine]
-                        ),
-                        "twin": bool(row.data.get("twin")),
-                        "row_ids": [r.id for r in mine],
-                    }
-                )
-    lost = [r for r in failures(rows, NAME) if r.params["model"] == MAIN]
-    return points + [{"series": panel(r), "x": PADDED, "y": 0.0, "failed": failed(r)} for r in lost]

@@ -2,85 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from statistics import fmean
-from typing import Any, ClassVar, Final, NamedTuple
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from dgbench.lab.charts import failed, failures, mark, sweep
-from dgbench.lab.compare import select
-from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table, number
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.supergraph import Supergraph
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.estimates import prefer, real_data
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import MeasuredQuantity, observed
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.study import FormExperiment
+from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import PARTITION_TITLES
-from dgbench.systems.dgc.experiments.partition_rows import (
-    ANY_SPAN,
-    BASELINES,
-    CONTIGUOUS,
-    LABELS_ONCE,
-    count_partitions,
+from dgbench.systems.base import Cell, Measurement, RunContext
+from dgbench.systems.base.data import describe
+from dgbench.systems.dgc.controls import timed_cut
+from dgbench.systems.dgc.experiments.settings import BY_NAME, FORMS, GRAPHS, MODELS, workload
+from dgbench.systems.dgc.partition import (
+    PAPER,
+    ChunkSettings,
+    critical_path,
+    partition_chunks,
+    vertices_and_edges,
 )
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, panel, workload
-from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
+from dgbench.systems.dgc.recount import EdgeRecount, drawn, recounted
+from dgbench.systems.dgc.refinement import hypergraph_of
+from dgbench.systems.dgc.supergraph import ChunkStatistics
+from dgbench.systems.dgc.volumes import SPATIAL, Shape, shape_of, traffic_of
 
-NAME: Final = "partition"
-LIMIT: Final = ChunkSettings().span_limit
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+    from dgbench.systems.base.sequences import SequenceWorkload
+
+CONTIGUOUS: Final = "snapshots-contiguous"
+BASELINES: Final = ("snapshots", CONTIGUOUS, "sequences", "both")
+"""Placements without chunks: the paper's baselines, and whole runs of snapshots."""
+LABELS_ONCE: Final = "chunks-labels-once"
+"""Chunks as the paper prints them: labels propagated once, without our refinement."""
+
+PLACED: Final[Mapping[str, Callable[[Supergraph, int], Placement]]] = {
+    "snapshots": by_snapshots,
+    "snapshots-contiguous": lambda graph, workers: by_snapshots(graph, workers, contiguous=True),
+    "sequences": by_sequences,
+    "both": by_both,
+}
+ANY_SPAN: Final = "chunks-any-span"
+"""Chunks of a recurrence without a limit of span, as general partitioners know none."""
+CONTROLS: Final = ("metis", "kahypar")
+
 WORKERS: Final = (4, 8)
-GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
-    "smoke": ("email-eu-core",),
-    "quick": ("wikipedia",),
-    "full": ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow",
-             "epinions-2011-ratings", "amazon", "epinions", "movie", "stack"),
-    "paper": ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow",
-              "epinions-2011-ratings", "amazon", "epinions", "movie", "stack"),
-}  # fmt: skip
+DATASETS: Final = ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow",
+                   "epinions-2011-ratings", *(graph.name for graph in GRAPHS))  # fmt: skip
 TITLES: Final = {
-    **PARTITION_TITLES,
+    "snapshots": "PSS",
+    CONTIGUOUS: "PSS, contiguous",
+    "sequences": "PTS",
+    "both": "PSS-TS",
     "chunks": "PGC + dgbench",
     LABELS_ONCE: "PGC",
     ANY_SPAN: "PGC + dgbench, any span",
     "metis": "METIS",
-    "kahypar": "KaHyPar",
 }
-SHOWN: Final = tuple(name for name in TITLES if name != "kahypar")
-ROUNDS: Final[dict[Preset, int | None]] = {"smoke": 0, "quick": 1, "full": None, "paper": None}
+RECURRENT: Final = ("tgcn_2layer", "mpnn_lstm_bare")
+TGCN, MPNN = RECURRENT
+ROUNDS: Final = {"smoke": 0, "quick": 1}
 """Of refinement with coarsening; None: as many as the partition takes by default."""
 
 SLOW: Final = ("email-eu-core", "wikipedia")
 """Graphs small enough for KaHyPar."""
 
-Rows = Sequence[Any]
+CASES: Final[dict[str, Any]] = {"per": ("model", "dataset", "ranks"), "ranks": WORKERS}
+SENT: Final = observed("exchanged", **CASES)
+BY_LABELS, BY_BOTH = (
+    SENT.where(method=name).keep(prefer(real_data)) for name in (LABELS_ONCE, "both")
+)
+SPATIAL_BYTES, TEMPORAL_BYTES = (
+    BY_LABELS.where(of=of, model=TGCN) for of in ("spatial", "temporal")
+)
+NEEDED: Final = observed(
+    "remote_steps", per="dataset", ranks=WORKERS[-1], method="snapshots"
+).keep(prefer(real_data))  # fmt: skip
+OF_OTHERS: Final = observed("vertex_steps", per="dataset", of="longest").map(
+    lambda steps: steps - max(1, steps // WORKERS[-1])
+)
+"""Steps of the longest sequence but for those of one worker, which has every P-th."""
 
 
-class Partition(Grid):
-    paper = "dgc"
-    name = NAME
-    title = "What partitions send"
-    claims = (
-        "dgc-s41-spatial-weight-twice",
-        "dgc-s72-tgcn-spatial-more",
-        "dgc-s72-mpnn-more-comm",
-        "dgc-s72-attention-neighbours",
-    )
+def by_partition(metric: str) -> dict[str, MeasuredQuantity]:
+    """A number of each partition between most workers; chunks of any span are of recurrences."""
+    every = {
+        title: observed(metric, per=("model", "dataset"), ranks=WORKERS[-1], method=name)
+        for name, title in TITLES.items()
+    }
+    unlimited = TITLES[ANY_SPAN]
+    return every | {unlimited: every[unlimited].where(model=RECURRENT)}
+
+
+class Partition(FormExperiment):
+    forms, name = FORMS, "partition"
     device = "cpu"
-    question = "Do chunks send less than snapshots, sequences and both, at even work?"
-    reading = (
-        "Bytes of an epoch, forward and backward, are counted from the partition: a vertex-step "
-        "goes once to each other worker that reads it. Snapshots are dealt out in turn, which fits "
-        "the paper's words; contiguous ones stand beside them. Balance is the largest over the "
-        "mean number of vertex-steps and edges. Span says how serial a recurrence is: vertex-steps "
-        "that have to be done one after another over an even share, 1 if all workers work at once "
-        "and P if one does. PGC propagates labels once, as the paper prints it. PGC + dgbench is "
-        "refined on what is sent, and where that is possible a recurrence keeps a span of at most "
-        "1.5; the ablation takes both away again. METIS cuts the same supergraph at the same "
-        "work, at whatever span."
-    )
+    headline = (
+        SENT.where(method="chunks").over(SENT.where(method=BASELINES).joined_over(min, "method"))
+    ).keep(real_data)
+    unit = "x"
+    figure_forms = (
+        Sweep(
+            "partition", "Bytes of an epoch between 8 workers", by_partition("exchanged"),
+            scale=1e-6, panel="{model}", series="of", x="{dataset}",
+            gaps={"series": TITLES["chunks"]}, xlabel="graph", ylabel="MB an epoch",
+        ),
+        Sweep(
+            "partition_span",
+            "How serial the recurrence is, 8 workers (1: all at once, 8: one by one)",
+            {name: of.where(model=RECURRENT) for name, of in by_partition("span").items()},
+            panel="{model}", series="of", x="{dataset}", gaps={"series": TITLES["chunks"]},
+            xlabel="graph", ylabel="vertex-steps in a row, even share = 1",
+        ),
+    )  # fmt: skip
+    claims = {
+        "dgc-s41-spatial-weight-twice": rules.all_equal(
+            observed(
+                "exchanges", per=("dataset", "of"), model=TGCN, ranks=WORKERS[0], method="chunks"
+            ),
+            lambda value, at: value[at["of"]],
+        ),
+        # A cut edge of a snapshot costs three times a cut in time, so the partition cuts in time.
+        "dgc-s72-tgcn-spatial-more": rules.all_above(
+            SPATIAL_BYTES / (SPATIAL_BYTES + TEMPORAL_BYTES), 0.5
+        ),
+        "dgc-s72-mpnn-more-comm": combine.as_proxy(
+            combine.both(
+                rules.largest_at(BY_LABELS, "model", MPNN),
+                rules.largest_at(BY_LABELS / BY_BOTH, "model", MPNN),
+            ),
+            "bytes for the time of communication",
+        ),
+        "dgc-s72-attention-neighbours": combine.both(
+            rules.all_equal(NEEDED.where(model=TGCN), 1),
+            rules.all_equal(NEEDED.where(model="dysat") - OF_OTHERS, 0),
+        ),
+    }
 
-    axes: ClassVar = {"dataset": GRAPHS}
+    axes: ClassVar = {
+        "dataset": {"smoke": ("email-eu-core",), "quick": ("wikipedia",), None: DATASETS}
+    }
     timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.sequences import load_sequences
+        from dgbench.systems.dgc.workloads import workload_of
 
         graph = BY_NAME[str(cell.params["dataset"])]
         long = context.preset in ("full", "paper")
@@ -97,143 +175,225 @@ class Partition(Grid):
                 data,
                 tasks,
                 WORKERS,
-                settings=ChunkSettings(rounds=ROUNDS[context.preset]),
+                settings=ChunkSettings(rounds=ROUNDS.get(context.preset)),
                 controls=("metis", "kahypar") if long and graph.name in SLOW else ("metis",),
                 timed_balance_s=1.0 if long else 0.0,
-                rest=_measured_work if long else None,
+                rest=partial(workload_of, "mlp") if long else None,
             )
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("partition", "Bytes of an epoch between 8 workers", byte_points, xlabel="graph",
-                ylabel="MB an epoch"),
-            sweep("partition_span",
-                "How serial the recurrence is, 8 workers (1: all at once, 8: one by one)",
-                span_points, xlabel="graph", ylabel="vertex-steps in a row, even share = 1"),
-        ]  # fmt: skip
 
-    def answer(self, rows: Rows) -> str:
-        found = list(compared(rows, real=True))
-        if not found:
-            return ""
-        ratios = [one.ratio for one in found]
-        worst = max(found, key=lambda one: one.ratio)
-        metis = [one.against_metis for one in found if one.against_metis]
-        words = (
-            f"Chunks send {_compared_words(ratios)} the best of PSS, contiguous PSS, PTS and "
-            f"PSS-TS, averaged over {len(found)} cases (graph, model, 4 or 8 workers), and "
-            f"{_compared_words([one.over_papers for one in found])} the best of the paper's three; "
-            f"worst for {MODEL_TITLES[worst.model]} on {BY_NAME[worst.dataset].title} with "
-            f"{worst.workers} workers ({worst.ratio:.2f} of the best), at a balance of at most "
-            f"{max(one.balance for one in found):.2f}."
-        )
-        if metis:
-            words += (
-                f" Against METIS, which like these knows no limit of span, chunks of any span send "
-                f"{min(metis):.2f} to {max(metis):.2f} times as much."
-            )
-        spans = [one for one in found if one.model != "dysat"]
-        serial = [one for one in spans if one.span > LIMIT]
-        if spans:
-            words += (
-                f" Of recurrences at most {max(one.span for one in spans):.2f} times an even share "
-                "is done in a row"
-            )
-            words += (
-                f"; it is above {LIMIT} in {len(serial)} of {len(spans)} cases, where nothing "
-                "found below sends less than the best baseline."
-                if serial
-                else "."
-            )
-        return words
+def weighted(data: SnapshotSequence, task: SequenceWorkload) -> tuple[Supergraph, Shape]:
+    """The supergraph of a task, its edges weighted as profiled, and the model's shape."""
+    from dgbench.systems.base.sequences import sequence_model, vertex_steps
+
+    shape = shape_of(sequence_model(task))
+    counts = shape.counts()
+    spatial, temporal = counts.weights()
+    graph = vertex_steps(
+        data, task, spatial=spatial, temporal=temporal, per_length=counts.all_steps
+    )
+    return graph, shape
 
 
-def _compared_words(ratios: Sequence[float]) -> str:
-    """Mean of ratios in words: `12 % less than`."""
-    share = 100 * (fmean(ratios) - 1)
-    return f"{abs(share):.0f} % {'more' if share > 0 else 'less'} than"
+def vertex_work(graph: Supergraph) -> Tensor:
+    """int64[V]: a unit for the vertex-step and one for each edge that ends there."""
+    return 1 + graph.incoming().indptr.diff()
 
 
-class Compared(NamedTuple):
-    """Chunks against the best baseline in one case."""
+def measured_balance(
+    graph: Supergraph, placement: Placement, shape: Shape, budget_s: float
+) -> float:
+    """Largest over mean time of workers, each's vertex-steps timed as one chunk, both encoders."""
+    from dgbench.systems.dgc.chunk_samples import GraphChunks
+    from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named, model_of
 
-    row: Any
-    dataset: str
-    model: str
-    workers: int
-    ratio: float  # bytes over those of the best placement without chunks
-    over_papers: float  # the same of the paper's three, without contiguous snapshots
-    best: str
-    balance: float
-    span: float
-    against_metis: float | None  # without a limit of span
-
-
-def compared(rows: Rows, *, real: bool | None = None) -> Iterator[Compared]:
-    """Every case that was counted; `real` keeps those of real data, or of twins."""
-    for row in select(rows, experiment=NAME):
-        twin = bool(row.data.get("twin"))
-        if real is not None and real == twin:
-            continue
-        for model in MODELS:
-            for size in WORKERS:
-                case = Table.of([row]).where(model=model, ranks=size)
-                sent = case.where("exchanged", of=None).numbers("method")
-                if "chunks" not in sent:
-                    continue
-                best = min(BASELINES, key=lambda name: sent[name])
-                three = min(sent[name] for name in BASELINES if name != CONTIGUOUS)
-                chunks = case.where(method="chunks")
-                balance = chunks.where("imbalance").numbers("of")
-                yield Compared(
-                    row,
-                    row.params["dataset"],
-                    model,
-                    size,
-                    sent["chunks"] / sent[best] if sent[best] else 1.0,
-                    sent["chunks"] / three if three else 1.0,
-                    best,
-                    balance.get("time", balance[None]),
-                    chunks.where("span").one().value,
-                    (sent.get(ANY_SPAN) or sent["chunks"]) / sent["metis"]
-                    if sent.get("metis")
-                    else None,
-                )
+    model = model_named(model_of(shape), shape.feature_dim, shape.hidden_dim)
+    timer = ChunkTimer(model, least=2, most=5, aim_s=budget_s / (2 * placement.workers))
+    total = torch.zeros(placement.workers, dtype=torch.float64)
+    for encoder, worker in enumerate((placement.structure, placement.time)):
+        shares = GraphChunks(graph, worker.to(torch.int32), placement.workers, "workers")
+        seconds = timer.measure([shares[p] for p in range(placement.workers)], passes=2)
+        total += seconds[:, encoder]
+    return _imbalance(total)
 
 
-def byte_points(rows: Rows) -> list[dict[str, Any]]:
-    """A dot per partition, a panel per model."""
-    return _points(rows, "exchanged", 1e6, MODELS)
+def count_partitions(
+    data: SnapshotSequence,
+    tasks: Mapping[str, SequenceWorkload],
+    workers: tuple[int, ...],
+    *,
+    settings: ChunkSettings,
+    controls: tuple[str, ...] = ("metis",),
+    timed_balance_s: float = 0.0,
+    rest: Callable[[Shape], Callable[[ChunkStatistics], Tensor]] | None = None,
+) -> Measurement:
+    """Count every partition (`method`) for every model and number of workers.
 
+    `chunks-any-span` is there for recurrences, for comparison with general partitioners. The
+    imbalance is by vertices and edges; of chunks also by time where it is asked for.
 
-def span_points(rows: Rows) -> list[dict[str, Any]]:
-    """The same of spans; attention has none."""
-    recurrent = tuple(model for model in MODELS if model != "dysat")
-    return _points(rows, "span", 1, recurrent)
-
-
-def _points(rows: Rows, metric: str, unit: float, models: Sequence[str]) -> list[dict[str, Any]]:
-    points: list[dict[str, Any]] = []
-    for model in models:
-        for row in select(rows, experiment=NAME):
-            common = mark(row, panel=MODEL_TITLES[model], x=panel(row), counted=True)
-            for name in SHOWN:
-                found = number(row, metric, 0, model=model, ranks=WORKERS[-1], method=name)
-                if found > 0:
-                    points.append({**common, "series": TITLES[name], "y": found / unit})
-        for row in failures(rows, NAME):
-            points.append(
-                {
-                    "panel": MODEL_TITLES[model],
-                    "x": BY_NAME[row.params["dataset"]].title,
-                    "series": TITLES["chunks"],
-                    "failed": failed(row),
+    Args:
+        data: T snapshots and the target.
+        tasks: a workload for each model.
+        workers: numbers of workers.
+        settings: of the partition by chunks.
+        controls: general partitioners beside it.
+        timed_balance_s: seconds to time workers' shares for; 0: not.
+        rest: a workload model for a shape; None: vertices and edges.
+    """
+    found = Measurement(data=describe(data))
+    found.observe("snapshots", len(data) - 1)
+    notes: list[str] = []
+    checks: list[ResultCheck] = []
+    edges, longest = EdgeRecount(data), 0
+    for model, task in tasks.items():
+        graph, shape = weighted(data, task)
+        checks.append(edges.vertex_steps(graph))
+        hears, work = graph.incoming(), vertex_work(graph)
+        if model == next(iter(tasks)):  # the same for all
+            longest = int(graph.start.diff().max()) if graph.num_vertices else 0
+            found.observe("vertex_steps", graph.num_vertices)
+            found.observe("edges", hears.nnz)
+            found.observe("vertex_steps", longest, of="longest")
+        found.observe("edges", graph.csr.nnz // 2, of="supergraph", model=model)
+        guess = rest(shape) if rest is not None else vertices_and_edges
+        chosen = drawn(workers, 1)
+        for size in workers:
+            made = _placements(graph, shape, work, size, settings, controls, guess, notes)
+            others = drawn([name for name in made if name != "chunks"], 1)
+            for name, (placement, seconds) in made.items():
+                dims = {"model": model, "ranks": size, "method": name}
+                sent = traffic_of(graph, hears, placement, shape)
+                forward = [flow.name for flow in sent.select(direction="forward")]
+                stages, span = critical_path(graph, placement)
+                exchanges = {
+                    "spatial": sum(n.startswith(SPATIAL) for n in forward),
+                    "temporal": sum(n in ("state", "time") for n in forward),
                 }
-            )
-    return points
+                heard = most_heard(graph, placement, shape)
+                parts = {"spatial": sent.spatial, "temporal": sent.temporal}
+                _observe(found, dims, sent.bytes(), parts, exchanges, heard)
+                observe_work(found, dims, shape, work_balance(graph, placement, work), stages, span)
+                found.observe("preparation_time", seconds, **dims)
+                checks.append(edges.partition(placement, name))
+                if size in chosen and name in ("chunks", *others):
+                    checks += recounted(found, _recount(edges, placement, shape, dims))
+                if name == "chunks" and timed_balance_s:
+                    balance = measured_balance(graph, placement, shape, timed_balance_s)
+                    found.observe("imbalance", balance, of="time", **dims)
+    found.notes = list(dict.fromkeys(notes))
+    found.checks = [*checks, *recounted(found, edges.sizes())]
+    return found
 
 
-def _measured_work(shape: Any) -> Any:
-    from dgbench.systems.dgc.workloads import workload_of
+def _observe(
+    found: Measurement,
+    dims: Mapping[str, Any],
+    sent: int,
+    parts: Mapping[str, int],
+    exchanges: Mapping[str, int],
+    heard: int,
+) -> None:
+    """Bytes of an epoch, exchanges of a forward pass, and steps needed of other workers."""
+    found.observe("exchanged", sent, **dims)
+    for of in ("spatial", "temporal"):
+        found.observe("exchanged", parts[of], of=of, **dims)
+        found.observe("exchanges", exchanges[of], of=of, **dims)
+    found.observe("remote_steps", heard, **dims)
 
-    return workload_of("mlp", shape)
+
+def observe_work(
+    found: Measurement,
+    dims: Mapping[str, Any],
+    shape: Shape,
+    balance: float,
+    stages: int,
+    span: float,
+) -> None:
+    """Balance of a placement's work, and how serial its time encoder is; attention is not."""
+    found.observe("imbalance", balance, **dims)
+    found.observe("stages", 1 if shape.attention else stages, **dims)
+    found.observe("span", 1.0 if shape.attention else span, **dims)
+
+
+def _recount(
+    edges: EdgeRecount, placement: Placement, shape: Shape, dims: Mapping[str, Any]
+) -> Measurement:
+    """Recount a row's values for one placement, over all edges."""
+    by_name, found = edges.bytes(placement, shape), Measurement()
+    sent = sum(by_name.values())
+    spatial = sum(count for name, count in by_name.items() if name.startswith(SPATIAL))
+    parts = {"spatial": spatial, "temporal": sent - spatial}
+    exchanges = {"spatial": len(shape.round_dims), "temporal": 1}
+    heard = edges.most_heard(placement, shape)
+    _observe(found, dims, sent, parts, exchanges, heard)
+    observe_work(found, dims, shape, edges.balance(placement), *edges.span(placement))
+    return found
+
+
+def most_heard(graph: Supergraph, placement: Placement, shape: Shape) -> int:
+    """Largest number of other steps of its entity that a vertex-step needs from other workers."""
+    worker = placement.time.long()
+    if not worker.numel():
+        return 0
+    if not shape.attention:
+        away = (graph.entity[1:] == graph.entity[:-1]) & (worker[1:] != worker[:-1])
+        return int(away.any())
+    owned = torch.zeros(graph.start.numel() - 1, placement.workers, dtype=torch.int64)
+    owned.index_put_((graph.entity.long(), worker), torch.ones_like(worker), accumulate=True)
+    lengths = owned.sum(1, keepdim=True)
+    return int(torch.where(owned > 0, lengths - owned, 0).max())
+
+
+def _placements(
+    graph: Supergraph,
+    shape: Shape,
+    work: Tensor,
+    size: int,
+    settings: ChunkSettings,
+    controls: tuple[str, ...],
+    guess: Callable[[ChunkStatistics], Tensor],
+    notes: list[str],
+) -> dict[str, tuple[Placement, float]]:
+    """Placements and the processor seconds of making them."""
+    found: dict[str, tuple[Placement, float]] = {}
+
+    def take(name: str, make: Callable[[], Placement]) -> None:
+        begin = time.process_time()
+        placement = make()
+        found[name] = placement, time.process_time() - begin
+
+    for name, place in PLACED.items():
+        take(name, lambda place=place: place(graph, size))
+    kinds = {"chunks": settings, LABELS_ONCE: PAPER}
+    if not shape.attention:
+        kinds[ANY_SPAN] = replace(settings, span_limit=None)
+    for name, chosen in kinds.items():
+        options = {"settings": chosen, "workload": guess, "threads": 1}
+        take(
+            name,
+            lambda o=options: partition_chunks(graph, shape.counts(), size, **o).placement,
+        )
+    own = torch.arange(size, dtype=torch.int32)
+    for name in controls:
+        try:
+            hyper = hypergraph_of(graph, shape.counts(), work) if name == "kahypar" else None
+            part, seconds = timed_cut(name, graph, size, hyper=hyper, load=work)
+        except UnsupportedError as error:
+            notes.append(f"{name}: {error}")
+            continue
+        found[name] = by_chunks(graph, part, size, own, size), seconds
+    return found
+
+
+def work_balance(graph: Supergraph, placement: Placement, work: Tensor) -> float:
+    """Largest over mean: edges where the structure encoder runs, vertex-steps where time runs."""
+    loads = torch.zeros(placement.workers, dtype=torch.int64)
+    loads.index_add_(0, placement.structure.long(), work - 1)
+    loads.index_add_(0, placement.time.long(), torch.ones_like(work))
+    return _imbalance(loads.double())
+
+
+def _imbalance(loads: Tensor) -> float:
+    mean = float(loads.mean())
+    return float(loads.max()) / mean if mean > 0 else 1.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -12,23 +11,23 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph
-from dgbench.lab.charts import failed, failures, mark, sweep
-from dgbench.lab.compare import select
-from dgbench.lab.grid import Grid
+from dgbench.lab import rules
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, number
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.dgc.experiments.partition_rows import (
+from dgbench.systems.dgc.experiments.partition import (
     CONTROLS,
     observe_work,
     vertex_work,
     weighted,
     work_balance,
 )
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, panel, workload
+from dgbench.systems.dgc.experiments.settings import BY_NAME, FORMS, MODELS, workload
 from dgbench.systems.dgc.partition import (
     PAPER,
     ChunkSettings,
@@ -79,66 +78,59 @@ SLOW: Final = {
 }
 """Variants from full on: 6 of 10 s of a process in quick went to the last four."""
 
-CASES: Final[dict[Preset, tuple[tuple[str, str], ...]]] = {
-    "smoke": (("email-eu-core", "tgcn_2layer"),),
-    "quick": (("email-eu-core", "tgcn_2layer"),),
-    "full": tuple(
-        (name, model)
-        for name in ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow")
-        for model in ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
-    ),
-}
-CASES["paper"] = CASES["full"]
-
-Rows = Sequence[Any]
+SENT: Final = observed("exchanged", per=("dataset", "model"))
+WEIGHT: Final = observed("edge_weight", per=("dataset", "model"))
+PARTS: Final = WEIGHT.per("setting")
+OPTIONS: Final[dict[str, Any]] = {
+    "panel": "{dataset}", "series": "{model}", "x": "setting", "gaps": {"x": "refined"},
+    "xlabel": "variant",
+}  # fmt: skip
 
 
-class PartitionAblation(Grid):
-    paper = "dgc"
-    name = NAME
-    title = "Parts of the partition by chunks"
-    claims = ("dgc-s41-equivalence",)
+class PartitionAblation(FormExperiment):
+    forms, name = FORMS, NAME
     device = "cpu"
-    question = "What is each part of the partition worth, ours beside the paper's?"
-    reading = (
-        "Bytes of an epoch between 8 workers. The paper's version propagates labels once and "
-        "assigns chunks with the mean per worker and empty workers corrected, as the printed "
-        "score leaves both open; a row each takes one of these back, or leaves out edges in time "
-        "or profiled weights. Levels contract chunks and propagate again. Refinement moves "
-        "vertex-steps between workers on what is really sent, and keeps the recurrence's span "
-        "(vertex-steps done in a row, an even share being 1) at 1.5 where that sends less than "
-        "every baseline; `any span` is least traffic alone. General partitioners cut the same "
-        "supergraph into workers at once."
-    )
-
+    axes: ClassVar = {
+        "dataset": {
+            **dict.fromkeys(("smoke", "quick"), ("email-eu-core",)),
+            None: ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow"),
+        },
+        "model": {**dict.fromkeys(("smoke", "quick"), MODELS[:1]), None: MODELS},
+    }
     group = "{dataset}/{model}"
     timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
-
-    def points(self, preset: Preset, device: str) -> Iterator[dict[str, Any]]:
-        return ({"dataset": name, "model": model} for name, model in CASES[preset])
+    headline, unit = SENT.where(setting="refined") / SENT.where(setting="paper"), "x"
+    figure_forms = (
+        Sweep(NAME, "Bytes of an epoch by variant of the partition, 8 workers", SENT.per("setting"),
+              scale=1e-6, ylabel="MB an epoch", **OPTIONS),
+        Sweep(f"{NAME}_span",
+              "Span by variant of the partition (1: all workers at once, 8: one by one)",
+              observed("span", per=("dataset", "model", "setting"), model=lambda m: m != "dysat"),
+              ylabel="vertex-steps in a row, even share = 1", **OPTIONS),
+    )  # fmt: skip
+    claims = {
+        "dgc-s41-equivalence": rules.all_equal(
+            PARTS.where(of="inside") + PARTS.where(of="between") - WEIGHT, 0
+        ),
+    }  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.sequences import load_sequences
 
-        task = workload(
-            BY_NAME[str(cell.params["dataset"])],
-            str(cell.params["model"]),
-            context.preset,
-            snapshots=None,
-        )
+        graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
+        task = workload(graph, model, context.preset, snapshots=None)
         data = load_sequences(task)
         long = context.preset in ("full", "paper")
         found = Measurement(data=describe(data))
         notes: list[str] = []
         with one_thread():
-            graph, shape = weighted(data, task)
-            hears = graph.incoming()
-            work = vertex_work(graph)
+            supergraph, shape = weighted(data, task)
+            hears, work = supergraph.incoming(), vertex_work(supergraph)
             edges = EdgeRecount(data)
-            checks = [edges.vertex_steps(graph)]
+            checks = [edges.vertex_steps(supergraph)]
             known = [name for name in VARIANTS if long or name not in SLOW]
             chosen = drawn(known, 3)
-            found.observe("edge_weight", int(graph.edge_weight.sum(dtype=torch.int64)) // 2)
+            found.observe("edge_weight", int(supergraph.edge_weight.sum(dtype=torch.int64)) // 2)
             for name in known:
                 settings = VARIANTS[name]
                 if context.preset == "smoke":
@@ -146,16 +138,17 @@ class PartitionAblation(Grid):
                 begin = time.process_time()
                 try:
                     made = partition_chunks(
-                        graph, shape.counts(), WORKERS, settings, vertices_and_edges, threads=1
+                        supergraph, shape.counts(), WORKERS, settings, vertices_and_edges, threads=1
                     )
                 except UnsupportedError as error:
                     notes.append(f"{name}: {error}")
                     continue
                 seconds = time.process_time() - begin
-                stages, span = critical_path(graph, made.placement)
-                sent = traffic_of(graph, hears, made.placement, shape).bytes()
-                inside, between = weight_inside(graph, made.chunk), cut_weight(graph, made.chunk)
-                balance = work_balance(graph, made.placement, work)
+                stages, span = critical_path(supergraph, made.placement)
+                sent = traffic_of(supergraph, hears, made.placement, shape).bytes()
+                inside = weight_inside(supergraph, made.chunk)
+                between = cut_weight(supergraph, made.chunk)
+                balance = work_balance(supergraph, made.placement, work)
                 _observe(found, name, sent, inside, between)
                 observe_work(found, {"setting": name}, shape, balance, stages, span)
                 found.observe("chunks", made.count, setting=name)
@@ -166,36 +159,6 @@ class PartitionAblation(Grid):
                     found.observe("preparation_time", seconds, setting=name)
         found.notes, found.checks = list(dict.fromkeys(notes)), checks
         return found
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep(NAME, "Bytes of an epoch by variant of the partition, 8 workers", points,
-                xlabel="variant", ylabel="MB an epoch"),
-            sweep(f"{NAME}_span",
-                "Span by variant of the partition (1: all workers at once, 8: one by one)",
-                span_points, xlabel="variant", ylabel="vertex-steps in a row, even share = 1"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = select(rows, experiment=NAME)
-        if not found:
-            return ""
-        words = []
-        for row in found:
-            table = Table.of([row])
-            sent = table.where("exchanged").numbers("setting")
-            if not sent.get("paper") or not sent.get("levels"):
-                continue
-            spans = table.where("span").numbers("setting")
-            words.append(
-                f"{MODEL_TITLES[row.params['model']]} on {panel(row)}: the paper's labels "
-                f"{sent['paper'] / 1e6:.3g} MB, levels {sent['levels'] / 1e6:.3g}, refined "
-                f"{sent['refined'] / 1e6:.3g} at a span of {spans['refined']:.2f}"
-                f" (any span: {sent['refined, any span'] / 1e6:.3g} at "
-                f"{spans['refined, any span']:.2f})"
-                + (f", METIS {sent['METIS'] / 1e6:.3g}" if sent.get("METIS") else "")
-            )
-        return "; ".join(words) + "." if words else ""
 
 
 def _observe(found: Measurement, name: str, sent: int, inside: int, between: int) -> None:
@@ -230,35 +193,3 @@ def weight_inside(graph: Supergraph, chunk: Tensor) -> int:
     sums = torch.zeros(int(chunk.max()) + 1 if chunk.numel() else 0, dtype=torch.int64)
     sums.index_add_(0, home[inside].long(), graph.edge_weight[inside].long())
     return int(sums.sum()) // 2
-
-
-def points(rows: Rows) -> list[dict[str, Any]]:
-    """A dot per variant, a series per model and a panel per graph."""
-    return _points(rows, "exchanged", 1e6)
-
-
-def span_points(rows: Rows) -> list[dict[str, Any]]:
-    """The same of spans; attention has none."""
-    recurrent = [row for row in rows if row.params.get("model") != "dysat"]
-    return _points(recurrent, "span", 1)
-
-
-def _points(rows: Rows, metric: str, unit: float) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for row in select(rows, experiment=NAME):
-        common = mark(row, panel=panel(row), series=MODEL_TITLES[row.params["model"]], counted=True)
-        found += [
-            {**common, "x": name, "y": height / unit}
-            for name in VARIANTS
-            if (height := number(row, metric, 0, setting=name)) > 0
-        ]
-    for row in failures(rows, NAME):
-        found.append(
-            {
-                "panel": BY_NAME[row.params["dataset"]].title,
-                "series": MODEL_TITLES[row.params["model"]],
-                "x": "refined",
-                "failed": failed(row),
-            }
-        )
-    return found

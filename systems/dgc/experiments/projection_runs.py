@@ -4,7 +4,6 @@ that follow (`projection`)."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -60,13 +59,8 @@ if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
     from dgbench.kernels_cuda.supergraph import Supergraph
 
-GROUPS: Final[dict[Preset, dict[str, tuple[str, ...]]]] = {
-    "smoke": {},
-    "quick": {},
-    "full": {name: (name,) for name in TWINS},
-    "paper": {name: (name,) for name in TWINS},
-}
-"""Cell -> twins that are counted in it; none in quick, as no twin decides these claims."""
+COUNTED: Final = {"smoke": (), "quick": (), None: TWINS}
+"""Twins that are counted; none in quick, as no twin decides these claims."""
 
 SCALES: Final[dict[Preset, dict[str, float]]] = {
     "quick": {"amazon": 1 / 2048, "epinions": 1 / 2048, "movie": 1 / 4096, "stack": 1 / 4096},
@@ -162,32 +156,19 @@ def placements(graph: Supergraph, shape: Shape, workers: int) -> dict[str, Place
     }
 
 
-def project_all(
-    datasets: Sequence[str], preset: Preset, *, rates: dict[str, Rates] | None = None
-) -> Measurement:
-    """Project every model on the twins of these graphs to eight V100.
-
-    Args:
-        datasets: of the paper's four.
-        preset: decides their size.
-        rates: by model; None: measured here.
-    """
+def project_twin(dataset: str, preset: Preset) -> Measurement:
+    """Project every model on the twin of a graph to eight V100; the preset decides its size."""
     found = Measurement()
     with one_thread():
-        if rates is None:
-            rate = copy_rate()
-            rates = {
-                model: fit_rates(measure_runs(model, preset, found.checks), rate)
-                for model in MODELS
-            }
+        rate = copy_rate()
+        rates = {
+            model: fit_rates(measure_runs(model, preset, found.checks), rate) for model in MODELS
+        }
         for model, one in rates.items():
             for of in ("vertex", "edge", "time", "unit"):
                 found.observe("operation_time", getattr(one, f"{of}_s"), model=model, of=of)
             found.observe("throughput", one.copy_bytes_per_s, model=model, of="copied")
-        said = []
-        for dataset in datasets:
-            said.append(_project(found, dataset, preset, rates))
-    found.data = {**said[0], "dataset": ", ".join(one["dataset"] for one in said)}
+        found.data = _project(found, dataset, preset, rates)
     found.checks = summarised(found.checks)
     found.notes = [machine(links).assumed for links in LINKS]
     return found

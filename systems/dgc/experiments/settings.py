@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dgbench.lab.estimates import PaperForms
-from dgbench.lab.evidence import PapersGraphs
+from dgbench.lab.estimates import EvaluationContext, Filter, PaperForms, real_data
+from dgbench.lab.evidence import PapersGraphs, uses_twin
 from dgbench.lab.printed import expanded
+from dgbench.lab.table import Entry
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName
 
@@ -114,6 +115,27 @@ def standing_in(
     return [one for one in found if name(one) == dataset]
 
 
+def with_stand_ins(*datasets: str, any_graph: bool = False) -> Filter:
+    """Filter: entries on these graphs of the paper, or on what stands in for each (`standing_in`);
+    none of twins beside real ones."""
+
+    def kept(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+        mine = [
+            one for dataset in datasets
+            for one in standing_in(dataset, entries, lambda e: e["dataset"],
+                                   lambda e: uses_twin([e.row]), any_graph=any_graph)
+        ]  # fmt: skip
+        return real_data(mine, context) or mine
+
+    return kept
+
+
+def papers_first(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Filter: entries on the paper's graphs where these are real, else on real ones, else all."""
+    real = real_data(entries, context)
+    return [one for one in real if one.row in PAPERS_GRAPHS] or real or entries
+
+
 BY_NAME: Final = GraphsByName(
     ALL, lambda card: ChunkedGraph(card.name, card.title, "", ONE, real=True)
 )
@@ -125,10 +147,14 @@ MODEL_TITLES: Final = {
     "dysat": "DySAT",
     "mpnn_lstm_bare": "MPNN-LSTM",
 }
+PAPERS, OTHERS = "the paper's graphs", "other real graphs"
+NUMBERED: Final = {dim: f"{dim} {{}}".format for dim in ("epoch", "seed")}
+"""Words of dimensions that are counted."""
 FORMS: Final = PaperForms(
     "dgc",
     texts=LEDGER.with_name("texts.yaml"),
-    labels={"dataset": BY_NAME.title, "model": MODEL_TITLES},
+    labels={"dataset": BY_NAME.title, "model": MODEL_TITLES, **NUMBERED},
+    facts={"origin": ("dataset", lambda name: OTHERS if BY_NAME[name].real else PAPERS)},
     order={"dataset": [graph.name for graph in ALL], "model": MODELS},
 )
 MODEL_OF: Final = {"T-GCN": "tgcn_2layer", "DySAT": "dysat", "MPNN-LSTM": "mpnn_lstm_bare"}

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from dgbench.lab.charts import sweep
-from dgbench.lab.compare import select
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import close
-from dgbench.lab.table import Table
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.sequences import load_sequences
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
 from dgbench.systems.dgc.experiments.stale_base import (
-    COMMON_READING,
+    DROP,
     HELD_NAMES,
     LOST,
+    ROWS,
+    RUN,
     SAVED,
     StaleTable,
-    missing_points,
-    said,
-    title,
 )
-from dgbench.systems.dgc.experiments.stale_points import points
 from dgbench.systems.dgc.experiments.stale_runs import (
     LAST,
-    TITLES,
     WORKERS,
     StaleJob,
     StaleJobResult,
     place_chunks,
 )
-from dgbench.systems.dgc.experiments.store_runs import compare_store, store_words
+from dgbench.systems.dgc.experiments.store_runs import compare_store
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
 from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
@@ -50,79 +48,64 @@ MAX_LOSS_GAP: Final = 1e-3
 Sums in another order may move a row across its threshold, and what it held then differs."""
 
 
+CHECKED: Final = {"smoke": (), "quick": MODELS[:1], None: MODELS}
+"""Models that ranks train beside one process."""
+
+BYTES = observed("memory", per=(*RUN, "method"))
+THRESHOLD = observed("threshold", per=RUN)
+CHANGE = THRESHOLD.where(of="last") - THRESHOLD.where(of="first")
+"""Change of theta / D over a training."""
+
+
 class StaleAblation(StaleTable):
     name = "stale_ablation"
-    title = "Stale aggregation: what its parts do"
-    claims = (
-        "dgc-s52-cache-memory",
-        "dgc-s52-eq6-direction",
-    )
-    question = "Which choices of stale aggregation matter, and does one process train as ranks do?"
-    reading = COMMON_READING + (
-        " Equation 6 as printed makes theta fall with the loss, the text wants it to rise; with "
-        "the other sign of the exponent it does. Whether states that a cut sequence hands on "
-        "are embeddings is not said; by default they may be stale. Ranks run a few epochs of each "
-        "model beside one process; losses must agree and rows sent are compared. From preset full "
-        "on rows also go through the store of section 6, one server for all workers."
-    )
-    models: ClassVar = ("dysat",)
-    settings: ClassVar = {
-        "smoke": ("without", "adaptive", "printed"),
-        "quick": _QUICK,
-        "full": _FULL,
-        "paper": _FULL,
+    seeds = (1,)
+    models = {"smoke": MODELS[:1], "quick": MODELS[:1], None: MODELS}
+    settings = {
+        "smoke": ("without", "adaptive", "printed"), "quick": _QUICK, "full": _FULL, "paper": _FULL
+    }  # fmt: skip
+    graphs = {
+        **dict.fromkeys(("smoke", "quick"), (("wikipedia",),)),
+        **dict.fromkeys(("full", "paper"), tuple((name,) for name in HELD_NAMES)),
     }
-    graphs: ClassVar = {
-        "smoke": (("wikipedia",),),
-        "quick": (("wikipedia",),),
-        "full": tuple((name,) for name in HELD_NAMES),
-        "paper": tuple((name,) for name in HELD_NAMES),
-    }
-
-    seeds: ClassVar = {None: (1,)}
-
-    def jobs(self, cell: Cell, preset: Preset) -> list[StaleJob]:
-        models = ("tgcn_2layer",) if preset in ("smoke", "quick") else MODELS
-        return [
-            StaleJob(dataset, model, self.settings[preset], preset)
-            for dataset in str(cell.params["graphs"]).split()
-            for model in models
-        ]
+    headline = ROWS.where(dataset=HELD_NAMES, setting=_FULL[1:]).mean_over("dataset", "model")
+    unit = "%"
+    figure_forms = (
+        Sweep(
+            "stale_ablation", "Rows saved and accuracy lost by each choice",
+            {name: one.where(setting=_FULL[1:]) for name, one in ((SAVED, ROWS), (LOST, DROP))},
+            panel="of", series="{dataset}, {model}", x="{setting}", xlabel="choice", ylabel="",
+            ylog=False, sort=False,
+        ),
+        Sweep(
+            "stale_threshold", "The adaptive threshold over D by epoch, by sign of equation 6",
+            THRESHOLD.per("epoch").where(setting=("adaptive", "printed")),
+            panel="{dataset}, {model}", series="{setting}", x="epoch", xlabel="epoch",
+            ylabel="theta / D", xlog=False, ylog=False, from_zero=False, marks="few",
+        ),
+    )  # fmt: skip
+    claims = {
+        "dgc-s52-cache-memory": combine.shown_beside(
+            rules.all_equal(BYTES.where(of="copies") / BYTES.where(of="formula"), 1),
+            {"copies of receivers": BYTES.where(method="ranks", of="received")}, "bytes",
+        ),
+        "dgc-s52-eq6-direction": combine.shown_beside(
+            rules.all_above(CHANGE.where(setting="printed"), 0.0),
+            {"with exp(-norm)": CHANGE.where(setting="adaptive")}, "",
+        ),
+    }  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         found, runs = self.train(cell, context)
         for job, outcome in runs:
             _note(found, job, outcome)
         name = str(cell.params["graphs"]).split()[0]
-        if context.preset != "smoke":
-            checked = ("tgcn_2layer",) if context.preset == "quick" else MODELS
-            for model in checked:
-                _compare(found, StaleJob(name, model, (), "smoke", epochs=CHECKED_EPOCHS))
+        for model in by_preset(CHECKED, context.preset):
+            _compare(found, StaleJob(name, model, (), "smoke", epochs=CHECKED_EPOCHS))
         if context.preset in ("full", "paper"):
             for model in MODELS:
                 compare_store(found, StaleJob(name, model, (), "quick", epochs=STORE_EPOCHS))
         return found
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("stale_ablation", "Rows saved and accuracy lost by each choice", choice_points,
-                xlabel="choice", ylabel="", ylog=False, sort=False),
-            sweep("stale_threshold",
-                "The adaptive threshold over D by epoch, by sign of equation 6", share_points,
-                xlabel="epoch", ylabel="theta / D", xlog=False, ylog=False, from_zero=False,
-                marks="few"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = select(rows, experiment=self.name)
-        words = [
-            f"{TITLES[setting]}: {text}"
-            for setting in _FULL[1:]
-            if (text := said(found, self.name, setting))
-        ]
-        text = f"Saved on held graphs: {'; '.join(words)}." if words else ""
-        through = [text for row in found for text in store_words(row)]
-        return f"{text} Through one server: {'; '.join(through)}." if through else text
 
 
 def _note(found: Measurement, job: StaleJob, outcome: StaleJobResult) -> None:
@@ -187,42 +170,3 @@ def _be(comm: Communicator, job: StaleJob) -> tuple[list[float], list[Any], int,
     trainer = ChunkRankTrainer(comm, task, data, placement, exchange=rows, graph=graph)
     losses = [trainer.train_epoch() for _ in range(job.length)]
     return losses, rows.history, rows.cache_bytes, rows.received_bytes
-
-
-def choice_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `sweep`: savings and losses by choice, a mark for each graph and model."""
-    found: list[dict[str, Any]] = []
-    runs = points(select(rows, experiment="stale_ablation"))
-    for panel in (SAVED, LOST):
-        for p in runs:
-            found.append(
-                {
-                    "panel": panel,
-                    "series": f"{title(p)}, {MODEL_TITLES[p.model]}",
-                    "x": TITLES.get(p.setting, p.setting),
-                    "y": p.saved_rows if panel == SAVED else p.drop,
-                    "counted": panel == SAVED,
-                    "row_ids": [p.row.id],
-                }
-            )
-    return found + missing_points(rows, "stale_ablation", SAVED)
-
-
-def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `sweep`: theta / D by epoch, a panel for each graph and model."""
-    found: list[dict[str, Any]] = []
-    usable = select(rows, experiment="stale_ablation")
-    for p in points(usable, where=lambda d, m, s: s in ("adaptive", "printed")):
-        run = {"dataset": p.dataset, "model": p.model, "setting": p.setting}
-        shares = Table.of([p.row]).where("threshold", of=None, **run)
-        found += [
-            {
-                "panel": f"{title(p)}, {MODEL_TITLES[p.model]}",
-                "series": "corrected" if p.setting == "adaptive" else "as printed",
-                "x": one["epoch"],
-                "y": one.value,
-                "row_ids": [p.row.id],
-            }
-            for one in shares
-        ]
-    return found + missing_points(rows, "stale_ablation", "all graphs")

@@ -1,24 +1,30 @@
-"""Cells and figures shared by the tables of stale aggregation."""
+"""Cells, quantities and rules shared by the experiments on stale aggregation (5.2, 7.3.3).
+
+Printed numbers belong to the paper's four graphs; `settings.with_stand_ins` says what they are
+judged on. Twins, whose features carry no signal, decide none of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
 
 from dgbench.lab.charts import failed, failures
-from dgbench.lab.compare import select
+from dgbench.lab.estimates import Coords, Estimate, EvaluationContext
+from dgbench.lab.experiment import FigureSpec
+from dgbench.lab.figure_forms import FigureForm
 from dgbench.lab.grid import by_preset
-from dgbench.systems.base import Cell, Experiment, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, MODEL_TITLES
-from dgbench.systems.dgc.experiments.stale_points import (
-    OverSeeds,
-    StaleRunPoint,
-    mean,
-    over_seeds,
-    points,
-)
+from dgbench.lab.outcomes import ANYTHING, Rule, RuleOutcome, lacking_words, outcome, words
+from dgbench.lab.quantities import MeasuredQuantity, mean_of_seeds, observed
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry, Table, number
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
+from dgbench.systems.dgc.experiments.settings import FORMS, GRAPHS, HELD
 from dgbench.systems.dgc.experiments.stale_runs import (
-    WORKERS,
+    TITLES,
     StaleJob,
     StaleJobResult,
     measured,
@@ -36,55 +42,59 @@ WHOLE: Final = tuple(
 )
 """Graphs of each cell of whole trainings: without Epinions 2011, of which even two windows take
 minutes."""
+TABLE_GRAPHS: Final = {
+    "smoke": (("wikipedia",),),
+    "full": (*((name,) for name in HELD_NAMES), TWIN_NAMES),
+    "paper": tuple((name,) for name in (*HELD_NAMES, *TWIN_NAMES)),
+    "quality": WHOLE,
+}
+"""Graphs of each cell of Tables 2 and 3."""
 SAVED, LOST = "traffic saved (%)", "accuracy lost (points)"
-
-COMMON_READING: Final = (
-    f"{WORKERS} workers by chunks. Task, accuracy and learning rate are not printed: we "
-    "ask whether a vertex has an edge in the next snapshot (chance is 0.5) and train by Adam at "
-    "0.01. Saved are rows sent over rows of a run that sends all, as the paper counts embeddings, "
-    "the first epoch included; saved bytes add gradients, which go back for sent rows alone, and "
-    "ids of rows. Accuracy is the mean of the last five epochs on a fifth held out, with fresh "
-    "rows. All workers live in one process, which gives what ranks give (see the ablation)."
+THETAS: Final = {"0.1D": 0.1, "0.3D": 0.3, "0.5D": 0.5, "0.7D": 0.7, "0.9D": 0.9}
+"""Fixed thresholds over D."""
+WITHIN_POINTS: Final = 0.5
+"""Gap of a loss of accuracy to a printed one that no plot shows, in points."""
+WITHIN_SAVED: Final = 5.0
+"""Tolerance of a saving against a printed one, in percent of the traffic."""
+STALE_FORMS: Final = replace(
+    FORMS, labels={**FORMS.labels, "setting": TITLES}, facts={"theta": ("setting", THETAS.get)}
 )
 
 
-class StaleTable(Experiment):
-    """A table whose cells train several graphs in one go, each row holding all their runs."""
+class StaleTable(FormExperiment):
+    """A table whose cells train several graphs in one go, each row holding all their runs.
 
-    paper = "dgc"
+    Attributes:
+        seeds, models, settings: by preset, or for all. graphs: those of each cell.
+        seeded: graphs of seeds beyond the first, where they are fewer.
+    """
+
+    forms = STALE_FORMS
     device = "cpu"
     # How many rows are held back follows from what the model learned.
-    sources: ClassVar = dict.fromkeys(
-        ("rows_sent", "exchanged", "cumulative_share", "scored"), "learned"
-    )
-    seeds: ClassVar[dict[str, tuple[int, ...]]] = {"smoke": (1,), None: SEEDS}  # type: ignore[dict-item]
-    models: ClassVar[tuple[str, ...]]
-    settings: ClassVar[dict[str, tuple[str, ...]]]
-    graphs: ClassVar[dict[str, tuple[tuple[str, ...], ...]]]
-    """By preset, the graphs of each cell."""
-
-    seeded: ClassVar[dict[str, tuple[tuple[str, ...], ...]]] = {}
-    """By preset, the graphs of seeds beyond the first, where they are fewer."""
+    sources = dict.fromkeys(("rows_sent", "exchanged", "cumulative_share", "scored"), "learned")
+    timeout_s = {"smoke": 60, "quick": 240, "full": 3600, None: 36000}
+    seeds: Any = {"smoke": (1,), None: SEEDS}
+    models: Any = ("dysat",)
+    settings: Mapping[str, tuple[str, ...]]
+    graphs: Mapping[str, tuple[tuple[str, ...], ...]]
+    seeded: Mapping[str, tuple[tuple[str, ...], ...]] = {}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            self.cell_of(
-                {"graphs": " ".join(names), "seed": seed},
-                "-".join((*names, str(seed))),
-                timeout_s={"smoke": 60, "quick": 240, "full": 3600}.get(preset, 36000),
-            )
-            for number, seed in enumerate(by_preset(self.seeds, preset))
-            for names in (self.seeded.get(preset) if number else None) or self.graphs[preset]
-        ]
+            self.cell({"graphs": " ".join(names), "seed": seed}, preset,
+                      group="-".join((*names, str(seed))))
+            for place, seed in enumerate(by_preset(self.seeds, preset))
+            for names in (self.seeded.get(preset) if place else None) or self.graphs[preset]
+        ]  # fmt: skip
 
-    def jobs(self, cell: Cell, preset: Preset) -> list[StaleJob]:
-        """Training jobs of a cell, the costliest first."""
+    def jobs(self, cell: Cell, preset: Preset, **fields: Any) -> list[StaleJob]:
+        """Training jobs of a cell, the costliest first; `fields` are those of a job."""
+        seed = int(cell.params.get("seed", 1))  # type: ignore[arg-type]
         return [
-            StaleJob(
-                dataset, model, self.settings[preset], preset, seed=int(cell.params.get("seed", 1))
-            )
+            StaleJob(dataset, model, self.settings[preset], preset, seed=seed, **fields)
             for dataset in str(cell.params["graphs"]).split()
-            for model in self.models
+            for model in by_preset(self.models, preset)
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
@@ -96,73 +106,166 @@ class StaleTable(Experiment):
         """All runs of a cell, as a measurement and one by one."""
         jobs = self.jobs(cell, context.preset)
         outcomes = run_jobs(jobs, timeout_s=cell.timeout_s)
-        found = measured(jobs, outcomes)
-        return found, list(zip(jobs, outcomes, strict=True))
+        return measured(jobs, outcomes), list(zip(jobs, outcomes, strict=True))
+
+    def figures(self) -> list[FigureSpec]:
+        """Its figures, each with a gap for every cell that did not run."""
+
+        def with_gaps(form: FigureForm) -> FigureSpec:
+            figure = replace(form, gaps=None).figure(self.name, self.forms)
+            panel = next(iter(form.y)) if form.fields.get("panel") == "of" else "all graphs"
+            return replace(figure, points=lambda rows: figure.points(rows) + [
+                {"panel": panel, "series": row.params["graphs"], "x": 0.0, "failed": failed(row)}
+                for row in failures(rows, self.name)
+            ])  # fmt: skip
+
+        return list(map(with_gaps, self.figure_forms))
 
 
-def title(point: StaleRunPoint) -> str:
-    """A graph's title as a figure shows it."""
-    return BY_NAME[point.dataset].title
+# Quantities
 
 
-def trade_off(rows: Sequence[Any], experiment: str) -> list[dict[str, Any]]:
-    """Points of `sweep`: accuracy lost against rows saved, a panel for each model and the mean."""
-    found = []
-    for setting in dict.fromkeys(p.setting for p in points(select(rows, experiment=experiment))):
-        m = mean(of_held(rows, experiment, setting))
-        if m.runs:
-            found.append(
-                {
-                    "panel": "mean over models and held graphs",
-                    "series": "held graphs",
-                    "x": m.saved_rows,
-                    "y": m.drop,
-                    "setting": setting,
-                    "row_ids": sorted({p.row.id for p in m.parts}),
-                }
+def longest(entries: list[Entry], context: Any) -> list[Entry]:
+    """Filter: entries of the longest trainings of a graph and model: where there are whole ones,
+    what a short preset trained says nothing more."""
+    rows = {one.row.id: one.row for one in entries}
+    epochs = Table.of(rows.values()).where("epochs").by("dataset", "model")
+    shorter = {
+        (one.row.id, *names)
+        for names, runs in epochs.items() for one in runs if one.value < max(runs.values)
+    }  # fmt: skip
+    return [one for one in entries if (one.row.id, one["dataset"], one["model"]) not in shorter]
+
+
+def most_seeds(entries: list[Entry], context: Any) -> list[Entry]:
+    """Filter: entries of graphs that have as many seeds as any has."""
+    runs = Counter(one.key(("dataset", "model", "setting")) for one in entries)
+    graphs = {dataset for (dataset, *_), count in runs.items() if count == max(runs.values())}
+    return [one for one in entries if one["dataset"] in graphs]
+
+
+RUN: Final = ("dataset", "model", "setting")
+
+
+def saved(metric: str) -> MeasuredQuantity:
+    """Percent less than is sent plainly."""
+    sent = observed(metric, per=RUN).keep(longest)
+    return 100 * (1 - sent / observed(metric, per=RUN, of="plain").keep(longest))
+
+
+def _lost(context: EvaluationContext, mine: MeasuredQuantity) -> dict[Coords, Estimate]:
+    """Points of accuracy below the run of the same row that sends everything, with an interval
+    over seeds, or of the test's own noise where one seed ran."""
+    every: dict[Coords, list[tuple[Any, float, float]]] = {}
+    for one in mine.operands[0].samples(context):
+        row, at = one.row, {name: one.entry[name] for name in RUN}  # type: ignore[index]
+        fresh = number(row, "accuracy", None, **{**at, "setting": "without"})
+        if fresh is not None:
+            tested = max(1, number(row, "scored", **at))
+            noise = 196 * (max(fresh * (1 - fresh), 0.0) / tested) ** 0.5
+            every.setdefault(one.coords, []).append((row, 100 * (fresh - one.value), noise))
+    numbers = {}
+    for coords, runs in every.items():
+        rows, points, (noise, *_) = zip(*runs, strict=True)
+        numbers[coords] = one = mean_of_seeds(points, rows)
+        if one.low is None:
+            numbers[coords] = replace(one, low=one.value - noise, high=one.value + noise)
+    return numbers
+
+
+ROWS, BYTES = saved("rows_sent"), saved("exchanged")
+"""Percent of the traffic that is saved, by rows as the paper counts, and by bytes."""
+ACCURACY = observed("accuracy", per=RUN).keep(longest)
+DROP = MeasuredQuantity(estimated=_lost, dims=RUN, operands=(ACCURACY,))
+"""Points of accuracy that are lost."""
+
+
+# Rules
+
+
+def costs(losses: Mapping[str, Estimate]) -> int:
+    """Side of the accuracy lost at the largest fixed threshold, else at the first setting."""
+    fixed = [name for name in losses if name in THETAS]
+    return losses[max(fixed, key=THETAS.__getitem__) if fixed else next(iter(losses))].side()
+
+
+def rises(savings: Mapping[str, Estimate]) -> int:
+    """1 where no larger fixed threshold saves less, and something is saved, else -1."""
+    fixed = [savings[name].value for name in THETAS if name in savings]
+    grows = all(a <= b for a, b in pairwise(fixed))
+    return 1 if grows and max(one.value for one in savings.values()) > 0 else -1
+
+
+def by_graph(numbers: Mapping[Coords, Estimate]) -> dict[str, dict[str, Estimate]]:
+    """Numbers by graph and setting."""
+    graphs: dict[str, dict[str, Estimate]] = {}
+    for coords, one in numbers.items():
+        at = dict(coords)
+        graphs.setdefault(at["dataset"], {})[at["setting"]] = one
+    return graphs
+
+
+def table_row(
+    quantity: MeasuredQuantity, sign: Callable[[Mapping[str, Estimate]], int], within: float,
+    printed: Callable[[Mapping[str, float]], Mapping[str, float]], unit: str,
+) -> Rule:  # fmt: skip
+    """The printed numbers of a row of Table 2 or 3, all of them on every graph; where they are
+    missed the sign decides.
+
+    Args:
+        sign: of the numbers of a graph by setting. within: tolerance of a printed number.
+        printed: the claim's value -> numbers by setting. unit: of them.
+    """
+
+    def rule(context: EvaluationContext) -> RuleOutcome:
+        wanted = printed(context.claim.value)
+        numbers = quantity.where(setting=tuple(wanted)).estimates(context)
+        if not numbers:
+            return RuleOutcome(lacking=lacking_words(quantity, numbers, context, ANYTHING))
+        places = {
+            words(context, [("dataset", name)]): (
+                of.keys() == wanted.keys()
+                and all(abs(one.value - wanted[key]) <= within for key, one in of.items()),
+                sign(of),
             )
-    for p in over_seeds(points(select(rows, experiment=experiment))):
-        found.append(
-            {
-                "panel": MODEL_TITLES[p.model],
-                "series": graph_of(p),
-                "x": p.saved_rows,
-                "y": p.drop,
-                "low": p.low,
-                "high": p.high,
-                "setting": p.setting,
-                "row_ids": [run.row.id for run in p.parts],
-            }
-        )
-    found.sort(key=lambda one: (one["panel"].islower(), one["panel"], one["series"], one["x"]))
-    return found + missing_points(rows, experiment, "all models")
+            for name, of in by_graph(numbers).items()
+        }
+        return _met_or_sign(outcome(context, numbers, unit), places)
+
+    return rule
 
 
-def graph_of(p: OverSeeds) -> str:
-    """The graph's title, and whether it is a twin."""
-    return title(p.parts[0]) + (" (twin)" if p.parts[0].twin else "")
+def trade_off(
+    savings: MeasuredQuantity, losses: MeasuredQuantity,
+    printed: Callable[[Any], tuple[float, float]],
+) -> Rule:  # fmt: skip
+    """Printed percent saved and points lost, at every coordinate; where they are missed, both are
+    above nothing."""
+
+    def rule(context: EvaluationContext) -> RuleOutcome:
+        less, lost = savings.estimates(context), losses.estimates(context)
+        if not lost:
+            return RuleOutcome(lacking=lacking_words(losses, lost, context, ANYTHING))
+        percent, points = printed(context.claim.value)
+        places = {
+            words(context, at) or "mean": (
+                abs(less[at].value - percent) <= WITHIN_SAVED
+                and abs(one.value - points) <= WITHIN_POINTS,
+                min(one.side(), 1 if less[at].value > 0 else -1),
+            )
+            for at, one in lost.items()
+        }
+        losses_shown = outcome(context, lost, "points")
+        savings_shown = outcome(context, less, "% saved").measured
+        measured = {name: f"{said}, {savings_shown.get(name, '')}"
+                    for name, said in losses_shown.measured.items()}  # fmt: skip
+        return _met_or_sign(replace(losses_shown, measured=measured), places)
+
+    return rule
 
 
-def missing_points(rows: Sequence[Any], experiment: str, panel: str) -> list[dict[str, Any]]:
-    """A point for each cell that did not run."""
-    return [
-        {"panel": panel, "series": row.params["graphs"], "x": 0.0, "failed": failed(row)}
-        for row in failures(rows, experiment)
-    ]
-
-
-def of_held(rows: Sequence[Any], experiment: str, setting: str) -> list[StaleRunPoint]:
-    """Runs of one setting on held data."""
-    usable = select(rows, experiment=experiment)
-    return points(usable, where=lambda d, m, s: d in HELD_NAMES and s == setting)
-
-
-def said(rows: Sequence[Any], experiment: str, setting: str) -> str:
-    """Savings and cost of a setting on available data, in words; "" without runs."""
-    found = mean(of_held(rows, experiment, setting))
-    if not found.runs:
-        return ""
-    return (
-        f"{found.saved_rows:.1f} % of the rows and {found.saved_bytes:.1f} % of the bytes for "
-        f"{found.drop:.2f} points of accuracy"
-    )
+def _met_or_sign(shown: RuleOutcome, places: Mapping[str, tuple[bool, int]]) -> RuleOutcome:
+    """An outcome that holds where printed values are met at all places; elsewhere signs are its
+    direction, which no place that meets them leaves open."""
+    sides = tuple((name, 1 if met else side) for name, (met, side) in places.items())
+    return replace(shown, sides=sides, met=all(met for met, _ in places.values()))

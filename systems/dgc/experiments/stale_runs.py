@@ -38,7 +38,7 @@ from dgbench.systems.dgc.recount import EdgeRecount, counted, drawn
 from dgbench.systems.dgc.sequence_oracle import AGAINST, SequenceOracle, last_gradients
 from dgbench.systems.dgc.stale import StaleSettings
 from dgbench.systems.dgc.stale_audit import AuditedStaleWorkers
-from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
+from dgbench.systems.dgc.stale_workers import StaleWorkers, Totals, Workers
 from dgbench.systems.dgc.volumes import shape_of
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Learned:
         accuracy: with fresh rows, mean of the last epochs.
         seen: of the training passes' own outputs, stale rows included, mean of the last epochs.
         tested: vertex-steps it is measured on.
-        rows, plain_rows, bytes, plain_bytes: sums over workers and epochs, see `Totals`.
+        totals: traffic of all workers and epochs.
         losses: of every epoch.
         shares: theta / D of every epoch, 1-based from the first; 0 where everything was sent.
         held: share of rows that were held back, by epoch.
@@ -168,10 +168,7 @@ class Learned:
     accuracy: float
     seen: float
     tested: int
-    rows: int
-    plain_rows: int
-    bytes: int
-    plain_bytes: int
+    totals: Totals
     losses: list[float]
     shares: list[float]
     held: list[float]
@@ -204,9 +201,7 @@ class StaleJobResult:
     checks: list[ResultCheck]
 
 
-def place_chunks(
-    data: SnapshotSequence, task: SequenceWorkload, count: int = WORKERS
-) -> tuple[Supergraph, Placement]:
+def place_chunks(data: SnapshotSequence, task: SequenceWorkload) -> tuple[Supergraph, Placement]:
     """Vertex-steps and their chunks; the work of a chunk is its vertices and edges.
 
     No predictor decides, so that a run on another machine places the same.
@@ -216,7 +211,7 @@ def place_chunks(
     graph = vertex_steps(
         data, task, spatial=spatial, temporal=temporal, per_length=counts.all_steps
     )
-    return graph, partition_chunks(graph, counts, count, PAPER).placement
+    return graph, partition_chunks(graph, counts, WORKERS, PAPER).placement
 
 
 def run_job(job: StaleJob) -> StaleJobResult:
@@ -293,7 +288,8 @@ def _counted(run: Learned, workers: Workers, edges: EdgeRecount, epochs: int) ->
         "bytes": epochs * sum(edges.bytes(workers.placement, shape).values()),
     }
     boundary = workers.structure.rows.numel()
-    return counted({"boundary": boundary, "rows": run.rows, "bytes": run.bytes}, wanted)
+    sent = {"boundary": boundary, "rows": run.totals.rows, "bytes": run.totals.bytes}
+    return counted(sent, wanted)
 
 
 def _moved(
@@ -331,24 +327,18 @@ def _train(
             right, total = trainer.hits
             seen.append(right / total if total else 0.0)
             fresh.append(trainer.accuracy())
-    totals, vertices = trainer.totals, trainer.graph.num_vertices
-    rows = trainer.cache_rows()
+    vertices, rows = trainer.graph.num_vertices, trainer.cache_rows()
     return Learned(
         accuracy=sum(fresh) / len(fresh),
         seen=sum(seen) / len(seen),
         tested=trainer.hits[1],
-        rows=totals.rows,
-        plain_rows=totals.plain_rows,
-        bytes=totals.bytes,
-        plain_bytes=totals.plain_bytes,
+        totals=replace(trainer.totals),  # what is asked of a trainer later counts for nothing
         losses=losses,
         shares=[epoch.share or 0.0 for epoch in trainer.history],
         held=[epoch.saved for epoch in trainer.history],
         cache_bytes=trainer.cache_bytes,
         cache_formula=sum(4 * count * width for count, width in rows.values()),
-        owned_bytes=sum(
-            4 * vertices * width for name, (_, width) in rows.items() if "state" not in name
-        ),
+        owned_bytes=sum(4 * vertices * w for name, (_, w) in rows.items() if "state" not in name),
     )
 
 
@@ -368,27 +358,21 @@ def run_jobs(jobs: Sequence[StaleJob], *, timeout_s: float) -> list[StaleJobResu
     jobs = [replace(job, asked=number == asked) for number, job in enumerate(jobs)]
     if processes < 2:
         return [run_job(job) for job in jobs]
-    found = launch(_take, processes, (tuple(jobs),), timeout_s=timeout_s, threads=1)
-    joined: dict[int, StaleJobResult] = {}
-    for part in found:
-        joined |= part
+    each = launch(_take, processes, (tuple(jobs),), timeout_s=timeout_s, threads=1)
+    joined = {number: outcome for part in each for number, outcome in part.items()}
     return [joined[number] for number in range(len(jobs))]
 
 
 def _take(comm: Communicator, jobs: tuple[StaleJob, ...]) -> dict[int, StaleJobResult]:
     """Every rank takes each P-th job, there and back, so that the first is not always the worst."""
-    turns = [number % (2 * comm.size) for number in range(len(jobs))]
-    mine = [
-        number
-        for number, turn in enumerate(turns)
-        if comm.rank == (turn if turn < comm.size else 2 * comm.size - 1 - turn)
-    ]
+    turns = (*range(comm.size), *reversed(range(comm.size)))
+    mine = [n for n in range(len(jobs)) if turns[n % len(turns)] == comm.rank]
     return {number: run_job(jobs[number]) for number in mine}
 
 
 def measured(jobs: Sequence[StaleJob], outcomes: Sequence[StaleJobResult]) -> Measurement:
     """All runs of a cell as one measurement."""
-    found = Measurement()
+    found, idle = Measurement(), []
     for job, outcome in zip(jobs, outcomes, strict=True):
         observe = partial(found.observe, **job.dims)
         observe("vertex_steps", outcome.vertices)
@@ -401,28 +385,20 @@ def measured(jobs: Sequence[StaleJob], outcomes: Sequence[StaleJobResult]) -> Me
             observe("accuracy", run.seen, setting=name, of="training")
             observe("loss", run.losses[-1], setting=name)
             observe("scored", run.tested, setting=name)
-            observe("rows_sent", run.rows, setting=name)
-            observe("rows_sent", run.plain_rows, setting=name, of="plain")
-            observe("exchanged", run.bytes, setting=name)
-            observe("exchanged", run.plain_bytes, setting=name, of="plain")
-    names = [job.dataset for job in jobs]
-    idle = [
-        f"{job.dataset} {job.model}"
-        for job, outcome in zip(jobs, outcomes, strict=True)
-        if not any(run.tested for run in outcome.learned.values())
-    ]
-    data = dict(outcomes[0].data)
-    data["dataset"] = ", ".join(dict.fromkeys(names))
-    data["twin"] = any(outcome.data["twin"] for outcome in outcomes)
-    data["note"] = "; ".join(
-        dict.fromkeys(outcome.data["note"] for outcome in outcomes if outcome.data["note"])
-    )
+            observe("rows_sent", run.totals.rows, setting=name)
+            observe("rows_sent", run.totals.plain_rows, setting=name, of="plain")
+            observe("exchanged", run.totals.bytes, setting=name)
+            observe("exchanged", run.totals.plain_bytes, setting=name, of="plain")
+        if not any(run.tested for run in outcome.learned.values()):
+            idle.append(f"{job.dataset} {job.model}")
+        found.checks += of_contender("", outcome.checks, **job.dims)
+    notes = (outcome.data["note"] for outcome in outcomes)
+    found.data = {
+        **outcomes[0].data,
+        "dataset": ", ".join(dict.fromkeys(job.dataset for job in jobs)),
+        "twin": any(outcome.data["twin"] for outcome in outcomes),
+        "note": "; ".join(dict.fromkeys(filter(None, notes))),
+    }
     found.deviation = {"loss": max(outcome.gap for outcome in outcomes)}
-    found.checks = [
-        check
-        for job, outcome in zip(jobs, outcomes, strict=True)
-        for check in of_contender("", outcome.checks, **job.dims)
-    ]
-    found.data = data
     found.notes = [f"nothing is held out for testing: {', '.join(idle)}"] if idle else []
     return found

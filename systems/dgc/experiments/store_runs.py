@@ -9,7 +9,6 @@ from statistics import median
 from typing import Final
 
 from dgbench.lab.result_checks import close
-from dgbench.lab.table import Table
 from dgbench.runtime.collectives import Communicator, stack
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Measurement
@@ -113,26 +112,3 @@ def _be(comm: Communicator, job: StaleJob, server: bool, stale: bool) -> _StoreR
         pushed=counters.get("store_rows_pushed", 0),
         pulled=counters.get("store_rows_pulled", 0),
     )
-
-
-def store_words(row: object) -> list[str]:
-    """Describe each comparison of a row in words."""
-    words = []
-    every = tuple(name for pair in COMPARED for name in pair)
-    compared = Table.of([row]).where(("exchanged", "epoch_time"), method=every)
-    for (dataset, model), mine in compared.by("dataset", "model").items():
-        sent = mine.where("exchanged").numbers("method", "of")
-        seconds = mine.where("epoch_time").numbers("method")
-        for direct, stored in COMPARED:
-            if stored not in seconds:
-                continue
-            total, busiest = (
-                sent[stored, what] / max(1, sent[direct, what]) for what in (None, "busiest")
-            )
-            stale = " with stale rows" if stored in STALE else ""
-            words.append(
-                f"{model} on {dataset}{stale}: {total:.2f} times the bytes, {busiest:.1f} times as "
-                f"many through the busiest process, {seconds[stored] / seconds[direct]:.2f} times "
-                "the epoch"
-            )
-    return words

@@ -7,7 +7,6 @@ from dgbench.systems.esdg.experiments.fig5 import Fig5
 from dgbench.systems.esdg.experiments.fig6 import Fig6
 from dgbench.systems.esdg.experiments.fig7 import Fig7
 from dgbench.systems.esdg.experiments.memory import Memory
-from dgbench.systems.esdg.experiments.overlap import Overlap
 from dgbench.systems.esdg.experiments.preparation import Preparation
 from dgbench.systems.esdg.experiments.sec65 import Sec65
 from dgbench.systems.esdg.experiments.smoothing import Smoothing
@@ -26,6 +25,5 @@ EXPERIMENTS = (
     Preparation(),
     Fig6(),
     Sec65(),
-    Overlap(),
     Ablation(),
 )

@@ -6,25 +6,24 @@ disturbs all of them. On a CPU inputs are copied into memory apart, so that byte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import sqrt
 from statistics import median
 from typing import Any, Final
 
-from dgbench.lab.charts import chart, mark, sweep
-from dgbench.lab.compare import Ratio, observe_control, observe_speedup, ratio_of
+from dgbench.lab import rules
+from dgbench.lab.compare import observe_control, observe_speedup
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.figure_forms import FigureForm, Sweep
+from dgbench.lab.quantities import observed
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck, equal, summarised
-from dgbench.lab.table import Table, number, rows_of
-from dgbench.lab.verbs import turns_gain
-from dgbench.runtime.meter import Meter
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.study import FormExperiment
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import audited
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
-from dgbench.systems.base.turns import turn_rounds, turns_of
+from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.esdg.experiments.recount import (
     OVER_PAIRS,
     Widths,
@@ -34,21 +33,21 @@ from dgbench.systems.esdg.experiments.recount import (
 )
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
-    MODEL_TITLES,
+    FORMS,
     MODELS,
     SnapshotGraph,
     workload,
 )
-from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap, later_checks
+from dgbench.systems.esdg.experiments.trainer_race import TrainerRace
+from dgbench.systems.esdg.oracle import TimelineOracle
 from dgbench.systems.esdg.ranked import SnapshotRankSettings, train_ranked
-from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 
 LADDER: Final = ("checkpoint", "precompute", "lean", "fused_scan", "difference", "fallback",
                  "asynchronous", "prefetch")  # fmt: skip
 """Techniques in the order in which they are added: `checkpoint` cuts the timeline into blocks and
 costs time, then comes what makes it cheap in computing, then what does in copying."""
 
-FORMS: Final = {
+TRAVELLING: Final = {
     "int32": {"int32": True},
     "no values": {"recompute_values": True},
     "loops sent": {"ship_loops": True},
@@ -58,6 +57,7 @@ FORMS: Final = {
 """Choices of what travels, how it lies and when it is scored, on top of everything on."""
 
 BLOCKS: Final = 4
+PANEL: Final = "{model}, {dataset}{device}"
 OFF, ON, AGAIN = "all off", "all on", "all on, again"
 KINDS: Final = ("ladder", "removed", "precompute", "reuse")
 TURNS: Final = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
@@ -82,36 +82,68 @@ Setting = tuple[dict[str, bool], int | None]
 """Switches and number of blocks."""
 
 
-class Ablation(Experiment):
-    paper = "esdg"
-    name = "ablation"
-    title = "Ablation: what each technique brings"
-    claims = ("esdg-s55-precompute",)
-    question = "Which technique earns time, memory or bytes, and does any of them cost time?"
-    reading = (
-        "The paper separates only the graph difference. Techniques are added one after another to "
-        "a trainer that records the whole timeline and sends every snapshot plain, and left out of "
-        "everything on, which runs twice beside itself: that says how far equal things come out "
-        "apart. Forms of what travels are tried on top of everything on. A CPU copies into memory "
-        "apart, a proxy: its copies are a small part of an epoch, so techniques of the link "
-        "show in bytes and in the time that is waited for copies. Blocks cost time and save memory "
-        f"on purpose; all settings but 'all off' use {BLOCKS} of them. Each is compared with the "
-        "plain trainer before it is timed."
-    )
+WORKLOAD = ("dataset", "model", "device")
+GAIN = observed("speedup", per=(*WORKLOAD, "setting"))
+"""Epoch without a technique, or in another form, over the epoch that it is compared with."""
+LEFT_OUT = GAIN.where(kind="removed")
+BYTES = observed("host_to_device", per=(*WORKLOAD, "setting"), kind="removed")
+ADDED = observed("epoch_time", per=WORKLOAD, kind="ladder", setting=(OFF, *LADDER))
+
+
+def step(context: EvaluationContext, dims: Mapping[str, Any], one: Estimate) -> dict[str, Any]:
+    """Place of a technique in the ladder and its gains, added to others and left out of all."""
+    name, here = dims["setting"], {dim: dims[dim] for dim in (*WORKLOAD, "setting")}
+    place = {"step": (OFF, *LADDER).index(name), "technique": "" if name == OFF else name}
+    for gain in GAIN.where(kind="ladder", **here).estimates(context).values():
+        place |= {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high,
+                  "same": gain.low is not None and gain.side(1.0) == 0}  # fmt: skip
+    for gain in LEFT_OUT.where(**here).estimates(context).values():
+        place["removed"] = gain.value
+    return {**place, "exact": True, "deviation": one.rows[-1].deviation.get("output")}
+
+
+class Ablation(FormExperiment):
+    forms, name = FORMS, "ablation"
+    group = "{dataset}/{model}/{kind}"
+    timeout_s = {"full": 1800, "paper": 1800, None: 120}
+    headline, unit = LEFT_OUT, "x"
+    figure_forms = (
+        FigureForm(
+            "ablation", "ablation", "Time of an epoch, techniques added one by one", ADDED,
+            {"panel": PANEL}, value="seconds", more=step, gaps={"step": 0, "technique": ""},
+            options={"system": "esdg"},
+        ),
+        Sweep(
+            "ablation_removed",
+            "Epoch without one technique, or in another form, over everything on", LEFT_OUT,
+            series="esdg", panel=PANEL, x="{setting}", gaps={"x": None},
+            xlabel="time without it over time of all on",
+            ylabel="time without it over time of all on", hline=1.0, hline_label="all on",
+        ),
+        Sweep(
+            "ablation_bytes", "Bytes to the device in an epoch over those of everything on",
+            BYTES.where(setting=lambda name: name not in (ON, AGAIN)) / BYTES.where(setting=ON),
+            series="esdg", panel=PANEL, x="{setting}", gaps={"x": None},
+            xlabel="bytes over bytes of all on", ylabel="bytes over bytes of all on", hline=1.0,
+            hline_label="all on",
+        ),
+    )  # fmt: skip
+    claims = {
+        "esdg-s55-precompute": rules.all_above(
+            observed("speedup", per=("dataset", "model"), kind="precompute",
+                     setting=("precompute", "plain, precompute")), 1.0, unit="x",
+        ),
+    }  # fmt: skip
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        long = preset in ("full", "paper")
         return [
-            self.cell_of(
-                {"system": "esdg", "dataset": dataset, "model": model, "kind": kind},
-                f"{dataset}/{model}/{kind}",
-                timeout_s=1800 if long else 120,
+            self.cell(
+                {"system": "esdg", "dataset": dataset, "model": model, "kind": kind}, preset,
                 unavailable=devices_lacking(2, device) if kind == "reuse" else "",
-                repeats=turn_rounds(preset) if kind == "precompute" else 1,
-                interleaved=True,
+                repeats=turn_rounds(preset) if kind == "precompute" else 1, interleaved=True,
             )
             for dataset, model, kind in _points(preset)
-        ]
+        ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
@@ -121,45 +153,6 @@ class Ablation(Experiment):
         if kind == "reuse":
             return _reuse(task, data, context)
         return _turns(task, data, context, settings(kind), kind)
-
-    def figures(self) -> list[FigureSpec]:
-        over = {
-            "xlabel": "time without it over time of all on",
-            "ylabel": "time without it over time of all on",
-            "hline": 1.0,
-            "hline_label": "all on",
-        }
-        return [
-            chart("ablation", "ablation", "Time of an epoch, techniques added one by one",
-                step_points, system="esdg"),
-            sweep("ablation_removed",
-                "Epoch without one technique, or in another form, over everything on",
-                removed_points, **over),
-            sweep("ablation_bytes", "Bytes to the device in an epoch over those of everything on",
-                byte_points, xlabel="bytes over bytes of all on",
-                ylabel="bytes over bytes of all on", hline=1.0, hline_label="all on"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        parts = []
-        ladder = Table.of(rows, experiment=self.name, kind="ladder")
-        steps = [one for step in LADDER for one in ladder.where("speedup", setting=step)]
-        if steps:
-            best = max(steps, key=lambda one: one.value)
-            step, panel = best["setting"], _panel(best.row)
-            parts.append(f"the largest single step is {step}: {best.value:.2g}x ({panel})")
-        for row in rows_of(rows, experiment=self.name, kind="removed")[:1]:
-            saved = _bytes(row, "difference") / max(1, _bytes(row, ON))
-            parts.append(f"without the graph difference {saved:.2g} times the bytes travel")
-        shares = [
-            number(one.row, "floats", setting="reused") / one.value
-            for one in Table.of(rows, experiment=self.name).where("floats", setting="repeated")
-            if one.value
-        ]
-        if shares:
-            parts.append(f"kept activations leave {100 * max(shares):.0f} % of the volume on ranks")
-        text = "; ".join(parts)
-        return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def _points(preset: Preset) -> list[tuple[str, str, str]]:
@@ -214,7 +207,7 @@ def settings(kind: str) -> dict[str, Setting]:
         }
     # Without checkpoint there are no blocks: that is the memory experiment's question.
     without = {name: (on | {name: False}, BLOCKS) for name in LADDER if name != "checkpoint"}
-    forms = {name: (on | form, BLOCKS) for name, form in FORMS.items()}
+    forms = {name: (on | form, BLOCKS) for name, form in TRAVELLING.items()}
     return {ON: (on, BLOCKS), AGAIN: (dict(on), BLOCKS), **without, **forms}
 
 
@@ -231,38 +224,19 @@ def ratios_of(kind: str) -> dict[str, tuple[str, str]]:
 def _turns(
     task: TimelineWorkload, data: Any, context: RunContext, chosen: dict[str, Setting], kind: str
 ) -> Measurement:
-    # Processes of one cell stand for each other: later ones compare an output.
-    oracle = TimelineOracle(task, data, device=context.device) if context.round == 1 else None
-    arena = {"arena": True} if context.device == "cpu" else {}
-    opened: dict[str, EsdgTrainer] = {}
     wanted, row = Measurement(), Measurement(data=describe(data))
-    with ExitStack() as stack:
+    with TrainerRace(task, data, context) as race:
         for name, (switches, blocks) in chosen.items():
-            trainer = EsdgTrainer(
-                task,
-                data,
-                EsdgSystem().switches(arena | switches),
-                nb=min(blocks, len(data) - 1) if blocks else None,
-                device=context.device,
-                meter=Meter(device=context.device),
-            )
-            stack.callback(trainer.close)
-            trainer.prepare()
+            nb = min(blocks, len(data) - 1) if blocks else None
+            trainer = race.open(name, switches, nb=nb)
             count = len(trainer.blocks)
             sent = epoch_traffic(data, task.model, task.window, trainer.on, count)
             wanted.observe("host_to_device", sent["bytes"], setting=name)
             row.observe("memory", int(trainer.planned_bytes()), of="planned", setting=name)
-            opened[name] = trainer
-        before = oracle.first_results(opened) if oracle is not None else {}
         processes = turn_rounds(context.preset) if kind == "precompute" else 1
         seconds_s = max(context.budget_s, SECONDS[context.preset]) / processes
-        least = TURNS[context.preset] if processes == 1 else FEW_TURNS
-        found = turns_of(opened, least, seconds_s)
-        if oracle is not None:
-            checks = oracle.checks_of(opened, before)
-        else:
-            checks = later_checks(task, data, opened, context.device)
-        checks += audited(found, task, context, data)
+        found = race.take_turns(TURNS[context.preset] if processes == 1 else FEW_TURNS, seconds_s)
+        checks = race.checks(found)
     for name, count in found.sent.items():
         row.observe("host_to_device", count, setting=name)
     row.checks = [*checks, agree(row, wanted, against="arrays of the snapshots")]
@@ -282,8 +256,7 @@ def _turns(
     main = seconds[ON if ON in seconds else OFF]
     row.observe("epoch_time", median(main), samples=main)
     row.observe("turns", len(main))
-    if oracle is not None:
-        row.deviation = {"output": largest_gap(row.checks, "outputs", "gradients")}
+    row.deviation = race.deviation(row.checks)
     row.notes = ["planned bytes are the plan's, see the experiment 'memory' for measured peaks"]
     return row
 
@@ -326,107 +299,3 @@ def _reuse(task: TimelineWorkload, data: Any, context: RunContext) -> Measuremen
     row.observe("epoch_time", median(times[True]), samples=times[True])
     row.observe("processes", 2)
     return row
-
-
-def without(row: Any) -> dict[str, Ratio]:
-    """Epoch without a technique or in another form over everything on, of a `removed` row."""
-    found = Table.of([row]).where("speedup").by("setting")
-    return {name: ratio_of(found[name]) for name in ratios_of("removed")}
-
-
-def _bytes(row: Any, setting: str) -> int:
-    return number(row, "host_to_device", setting=setting)
-
-
-def _epoch(row: Any, setting: str) -> float:
-    return number(row, "epoch_time", setting=setting)
-
-
-def _panel(row: Any) -> str:
-    graph = BY_NAME[row.params["dataset"]]
-    arena = ", arena (CPU analogue)" if row.device == "cpu" else ""
-    return f"{MODEL_TITLES[row.params['model']]}, {graph.title}{arena}"
-
-
-def _rows(rows: Sequence[Any], kind: str) -> tuple[list[Any], list[Any]]:
-    """Rows of a kind that ran, and those that did not."""
-    mine = [r for r in rows if r.experiment == "ablation" and r.params.get("kind") == kind]
-    return rows_of(mine), [row for row in mine if row.status != "ok"]
-
-
-def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Seconds of an epoch after each step, its gain in order, and when left out of all."""
-    ran, failed = _rows(rows, "ladder")
-    removed = {
-        (row.params["dataset"], row.params["model"]): without(row)
-        for row in _rows(rows, "removed")[0]
-    }
-    points: list[dict[str, Any]] = [
-        {"panel": _panel(row), "step": 0, "technique": "", "failed": f"{row.status}: {row.reason}"}
-        for row in failed
-    ]
-    for row in ran:
-        base = mark(row, panel=_panel(row), exact=True, deviation=row.deviation.get("output"))
-        points.append({**base, "step": 0, "technique": "", "seconds": _epoch(row, OFF)})
-        left_out = removed.get((row.params["dataset"], row.params["model"]), {})
-        for step, name in enumerate(LADDER, 1):
-            gain = turns_gain([row], setting=name)
-            point = {
-                **base,
-                "step": step,
-                "technique": name,
-                "seconds": _epoch(row, name),
-                "gain": gain.value,
-                "gain_low": gain.low,
-                "gain_high": gain.high,
-                "same": gain.low is not None and gain.side == 0,
-            }
-            if name in left_out:
-                point["removed"] = left_out[name].value
-            points.append(point)
-    return points
-
-
-def removed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Time without each technique, or in another form, over everything on."""
-    ran, failed = _rows(rows, "removed")
-    points: list[dict[str, Any]] = [
-        {"series": "esdg", "panel": _panel(row), "failed": f"{row.status}: {row.reason}"}
-        for row in failed
-    ]
-    for row in ran:
-        for name, ratio in without(row).items():
-            points.append(
-                {
-                    "series": "esdg",
-                    "panel": _panel(row),
-                    "x": _shown(name),
-                    "y": ratio.value,
-                    "low": ratio.low,
-                    "high": ratio.high,
-                    "twin": ratio.twin,
-                    "row_ids": ratio.rows,
-                }
-            )
-    return points
-
-
-def byte_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Counted bytes of each setting over those of everything on."""
-    return [
-        mark(
-            row,
-            series="esdg",
-            panel=_panel(row),
-            x=_shown(name),
-            y=_bytes(row, name) / _bytes(row, ON),
-            counted=True,
-        )
-        for row in _rows(rows, "removed")[0]
-        for name in ratios_of("removed")
-        if name != AGAIN and _bytes(row, ON)
-    ]
-
-
-def _shown(name: str) -> str:
-    return name if name in FORMS or name == AGAIN else f"without {name}"

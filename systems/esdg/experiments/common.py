@@ -6,7 +6,8 @@ from how long its edges wait between occurrences (`datasets.transforms.EdgeLives
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +138,12 @@ class Occurrences:
             edge_life=life,
             weighted=weighted,
         )
+
+
+def smallest_length(fits: Callable[[int], bool], most: int) -> int | None:
+    """The smallest length of a smoothing that fits, as all longer ones do; None beyond `most`."""
+    found = 1 + bisect_left(range(1, most + 1), True, key=fits)
+    return found if found <= most else None
 
 
 def formula(share: float, index: Index = "int64") -> float:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -21,11 +21,17 @@ from dgbench.kernels_cuda.difference import (
     plain_bytes,
     rebuild,
 )
-from dgbench.lab.charts import chart
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.figure_forms import FigureForm
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import equal
-from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import number
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.esdg.experiments.common import Occurrences
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
@@ -35,79 +41,72 @@ from dgbench.systems.esdg.experiments.recount import (
     sequence_bytes,
     sequence_changes,
 )
-from dgbench.systems.esdg.experiments.settings import BY_NAME, GRAPHS, REAL, snapshots
+from dgbench.systems.esdg.experiments.settings import ALL, BY_NAME, FORMS, GRAPHS, snapshots
+from dgbench.systems.esdg.experiments.smoothing import MADE_AS_COUNTED
 
 ENCODED, ARRAYS = "snapshots that were encoded", "arrays that are sent"
 
-PAIRS = {
-    "smoke": ("epinions",),
-    "quick": ("amlsim", "epinions"),
+PARTS: dict[str, dict[Any, Sequence[str]]] = {
+    "pair": {
+        "smoke": ("epinions",),
+        "quick": ("amlsim", "epinions"),
+        None: [graph.name for graph in GRAPHS],
+    },
+    "sequence": {
+        "smoke": ("amlsim-20k-fanin200cycle200",),
+        "quick": ("amlsim", "flickr", "amlsim-20k-fanin200cycle200"),
+        None: [graph.name for graph in ALL],
+    },
 }
-SEQUENCES = {
-    "smoke": ("amlsim-20k-fanin200cycle200",),
-    "quick": ("amlsim", "flickr", "amlsim-20k-fanin200cycle200"),
-}
+"""Graphs by kind of cells and preset."""
 SMOKE_PART = 8
 """A smoke run makes pairs of this part of the printed size."""
 ROUNDS = {"smoke": 3, "quick": 5, "full": 15, "paper": 15}
-BAR_KEYS = 150e6
-"""Keys per second and core that encoding should reach to stay out of the way."""
 
 
-class Encoding(Experiment):
-    paper = "esdg"
-    name = "encoding"
-    title = "Section 3.2: making and applying a difference"
-    claims = ("esdg-s32-gd-bytes",)
-    own_data = "its random graphs have the sizes that the paper prints"
-    question = (
-        "What does a difference cost to make and to apply, and is it exactly as large as said?"
-    )
-    reading = (
-        "The paper gives no time for either. Pairs are two neighbouring smoothed snapshots of the "
-        "printed size, with random edges of which 2 / l change, as if every edge came once; "
-        "sequences are a graph's last snapshots, encoded as before training and rebuilt one after "
-        "the other. A key is an entry of either snapshot. Encoding uses one core; bandwidth counts "
-        "each byte that must be read and written once, as does the copy beside it, of as many "
-        "bytes. On a CPU this is processor time."
-    )
+SENT = observed("topology_sent", experiment="encoding", per=("part", "dataset"))
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        pairs = PAIRS.get(preset, tuple(graph.name for graph in GRAPHS))
-        sequences = SEQUENCES.get(preset, tuple(graph.name for graph in (*GRAPHS, *REAL)))
+
+def copy_bandwidth(
+    context: EvaluationContext, dims: Mapping[str, Any], one: Estimate
+) -> Mapping[str, float]:
+    """Bandwidth of a copy in the same process, beside that of applying a difference."""
+    return {"limit": fmean(number(row, "bandwidth", of="copy") for row in one.rows) / 1e9}
+
+
+class Encoding(FormExperiment):
+    forms, name = FORMS, "encoding"
+    timeout_s = {"paper": 600, None: 120}
+    group = "{part}/{dataset}"
+    headline = 1e-6 * observed("throughput", per="dataset", part="pair", of="keys")
+    unit = "M keys/s"
+    figure_forms = (
+        FigureForm(
+            "limit_share", "encoding", "Bandwidth of applying a difference",
+            observed("bandwidth", per="dataset", part="pair", of="rebuild"),
+            {"row": "{dataset}, random edges", "limit_name": "copy bandwidth", "unit": "GB/s"},
+            value="value", scale=1e-9, more=copy_bandwidth, gaps={},
+        ),
+    )  # fmt: skip
+    claims = {
+        "esdg-s32-gd-bytes": combine.both(
+            rules.all_equal(SENT.where(format="sent") - SENT.where(format="formula"), 0),
+            MADE_AS_COUNTED,
+            whatever_ran=True,
+        ),
+    }
+
+    def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
         return [
-            self.cell_of(
-                {"dataset": name, "part": part},
-                f"{part}/{name}",
-                timeout_s=600 if preset == "paper" else 120,
-            )
-            for part, names in (("pair", pairs), ("sequence", sequences))
-            for name in names
+            {"dataset": name, "part": part}
+            for part, graphs in PARTS.items()
+            for name in by_preset(graphs, preset)
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
+        measure = _pair if cell.params["part"] == "pair" else _sequence
         with one_thread():
-            if cell.params["part"] == "pair":
-                return _pair(str(cell.params["dataset"]), context)
-            return _sequence(str(cell.params["dataset"]), context)
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart("limit_share", "encoding", "Bandwidth of applying a difference", bandwidth_points)
-        ]
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = rows_of(rows, experiment="encoding", part="pair")
-        if not found:
-            return ""
-        keys = Table.of(found).where("throughput", of="keys").values
-        shares = [_bandwidth(row, "rebuild") / _bandwidth(row, "copy") for row in found]
-        met = "reached" if min(keys) >= BAR_KEYS else "not reached"
-        return (
-            f"One core compares {min(keys) / 1e6:.0f} M to {max(keys) / 1e6:.0f} M keys a second "
-            f"({met}: {BAR_KEYS / 1e6:g} M), and a snapshot is rebuilt at {min(shares):.0%} to "
-            f"{max(shares):.0%} of the copy bandwidth. All bytes are 16 (a + r) + 4 n."
-        )
+            return measure(str(cell.params["dataset"]), context)
 
 
 def made_pair(vertices: int, entries: int, share: float, seed: int = 1) -> tuple[Csr, Csr]:
@@ -150,13 +149,10 @@ def _pair(name: str, context: RunContext) -> Measurement:
     old, new = made_pair(graph.printed["N"] // part, entries, 2 / graph.edge_life)
     sent = encode(old, new, threads=1)
     removed, added = count_changes(old, new)
-    counted = _counts([new.nnz], removed=removed, added=added)
-    formats = {
-        "sent": sent.nbytes,
-        "formula": difference_bytes(added, removed, new.nnz),
-        "plain": plain_bytes(new.nnz),
-    }
-    _observe_formats(counted, formats)
+    formula = difference_bytes(added, removed, new.nnz)
+    counted = _counts(
+        [new.nnz], sent.nbytes, formula, plain_bytes(new.nnz), removed=removed, added=added
+    )
     here = torch.device(context.device)
     base, arrived = _to(old, here), sent.with_tensors([t.to(here) for t in sent.tensors])
     moved = rebuild_bytes(old, new, sent)
@@ -171,15 +167,9 @@ def _pair(name: str, context: RunContext) -> Measurement:
         context.device,
     )
     changes = sequence_changes([old, new])
-    wanted = _counts(
-        [int(changes.entries[1])], removed=int(changes.removed[1]), added=int(changes.added[1])
-    )
-    again = {
-        "sent": sequence_bytes(changes)[1],
-        "formula": sequence_bytes(changes, fallback=False)[1],
-        "plain": entry_bytes(int(changes.entries[1])),
-    }
-    _observe_formats(wanted, again)
+    sizes = [sequence_bytes(changes, fallback=fallback)[1] for fallback in (True, False)]
+    entries, gone, came = (int(of[1]) for of in (changes.entries, changes.removed, changes.added))
+    wanted = _counts([entries], *sizes, entry_bytes(entries), removed=gone, added=came)
     rebuilt = rebuild(base, arrived)  # after the timed runs
     counted.checks = [
         agree(counted, wanted, against=OVER_EDGES),
@@ -196,18 +186,17 @@ def _pair(name: str, context: RunContext) -> Measurement:
     return counted
 
 
-def _counts(entries: Sequence[int], **changed: int) -> Measurement:
-    """Entries of snapshots, and those that came and went."""
+def _counts(
+    entries: Sequence[int], sent: int, formula: int, plain: int, **changed: int
+) -> Measurement:
+    """Entries of snapshots, those that came and went, and bytes by format."""
     found = Measurement()
     found.observe("edges", sum(entries))
     for of, count in changed.items():
         found.observe("changed_edges", count, of=of)
-    return found
-
-
-def _observe_formats(found: Measurement, formats: Mapping[str, int]) -> None:
-    for format_, count in formats.items():
+    for format_, count in (("sent", sent), ("formula", formula), ("plain", plain)):
         found.observe("topology_sent", count, format=format_)
+    return found
 
 
 def _sequence(name: str, context: RunContext) -> Measurement:
@@ -231,29 +220,23 @@ def _sequence(name: str, context: RunContext) -> Measurement:
         built = rebuild(built, difference, check=False)
         made.append(built)
     rebuild_s = time.process_time() - start
-    counted = _counts([csr.nnz for csr in raw])
+    sent_bytes, whole = sum(d.nbytes for d in sent), sum(plain_bytes(csr.nnz) for csr in raw)
+    counted = _counts([csr.nnz for csr in raw], sent_bytes, expected, whole)
     counted.observe("snapshots", len(raw))
     counted.observe("snapshots", sum(d.plain for d in sent), format="plain")
-    formats = {
-        "sent": sum(d.nbytes for d in sent),
-        "formula": expected,
-        "plain": sum(plain_bytes(csr.nnz) for csr in raw),
-    }
-    _observe_formats(counted, formats)
     recounted = sequence_changes(raw)
     changed, each = recounted.added + recounted.removed, sequence_bytes(recounted)
-    whole = [entry_bytes(n) for n in recounted.entries.tolist()]
-    wanted = _counts(recounted.entries.tolist())
-    wanted.observe("snapshots", len(whole))
+    entries = recounted.entries.tolist()
+    wanted = _counts(entries, sum(each), sum(each), sum(map(entry_bytes, entries)))
+    wanted.observe("snapshots", len(entries))
     wanted.observe("snapshots", 1 + int((changed > recounted.entries)[1:].sum()), format="plain")
-    _observe_formats(wanted, {"sent": sum(each), "formula": sum(each), "plain": sum(whole)})
     rebuilt, encoded = ({str(t): entry_keys(csr) for t, csr in enumerate(of)} for of in (made, raw))
     counted.observe("preparation_time", prepare_s)
     counted.observe("operation_time", rebuild_s, of="rebuild")
     counted.data = found.data
     counted.checks = [
         agree(counted, wanted, against=OVER_EDGES),
-        equal("bytes", formats["sent"], _array_bytes(sent), against=ARRAYS),
+        equal("bytes", sent_bytes, _array_bytes(sent), against=ARRAYS),
         equal("entries", rebuilt, encoded, against=ENCODED),
     ]
     return counted
@@ -290,29 +273,3 @@ def _turns(
             if turn:
                 taken[name].append(clock() - start)
     return taken
-
-
-def _bandwidth(row: Any, of: str) -> float:
-    return number(row, "bandwidth", of=of)
-
-
-def bandwidth_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Applying a difference against the copy bandwidth of the same process."""
-    points: list[dict[str, Any]] = []
-    mine = [r for r in rows if r.experiment == "encoding" and r.params["part"] == "pair"]
-    for row in mine:
-        title = BY_NAME[row.params["dataset"]].title
-        if row.status != "ok":
-            points.append({"row": title, "failed": f"{row.status}: {row.reason}"})
-    for row in rows_of(mine):
-        points.append(
-            {
-                "row": f"{BY_NAME[row.params['dataset']].title}, random edges",
-                "value": _bandwidth(row, "rebuild") / 1e9,
-                "limit": _bandwidth(row, "copy") / 1e9,
-                "limit_name": "copy bandwidth",
-                "unit": "GB/s",
-                "row_ids": [row.id],
-            }
-        )
-    return points

@@ -1,38 +1,41 @@
-"""Figure 4: Base against the graph difference, by model, graph and number of ranks (6.2)."""
+"""Figure 4: Base against the graph difference, by model, graph and number of ranks (6.2).
+
+Most claims are about the time of a transfer. Without a CUDA device that is projected: bytes are
+counted exactly, and a link is busy for as long as it has bytes to carry. What a CPU measures
+decides nothing: it copies at the speed of memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise, product
 from statistics import median
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from dgbench.lab.charts import chart, sweep
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
 from dgbench.lab.compare import AGAIN, TURN_INTERVAL, observe_speedup, take_control, with_control
+from dgbench.lab.estimates import Estimate, EvaluationContext, on_gpu, prefer, real_data
+from dgbench.lab.figure_forms import FigureForm, SpeedupBars, StackedTime, Sweep
+from dgbench.lab.printed import ledger
+from dgbench.lab.quantities import MeasuredQuantity, observed, of_rows
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.runtime.meter import Meter
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry, number, rows_of
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.runtime.topology.named import PCIE3
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import audited
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
-from dgbench.systems.base.turns import turn_rounds, turns_of
+from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences
-from dgbench.systems.esdg.experiments.fig4_rows import (
-    BASE,
-    GD,
-    byte_rows,
-    gain_of_bytes,
-    gain_points,
-    link_points,
-    rank_points,
-    split_points,
-    timed_gains,
-    timed_rows,
-)
 from dgbench.systems.esdg.experiments.main_races import DIFFERENCES
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
@@ -46,20 +49,24 @@ from dgbench.systems.esdg.experiments.recount import (
 from dgbench.systems.esdg.experiments.settings import (
     ALL,
     BY_NAME,
+    FORMS,
     GRAPHS,
+    LEDGER,
     MODELS,
+    PAPERS_GRAPHS,
     RANKS,
     SMOOTHING,
     SnapshotGraph,
     snapshots,
     workload,
 )
-from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap, later_checks
+from dgbench.systems.esdg.experiments.trainer_race import TrainerRace
 from dgbench.systems.esdg.partition import block_ranges, consecutive
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
 
+BASE, GD = "Base", "GD"
 BLOCKS = (1, 4)
 """Blocks of the timeline that bytes are counted for."""
 TIMED_BLOCKS = 2
@@ -71,74 +78,228 @@ COUNTED_GRAPHS = {
     "smoke": ("flickr", "amlsim-20k-fanin200cycle200"),
     "quick": (*(graph.name for graph in GRAPHS), "amlsim-20k-fanin200cycle200", "sx-mathoverflow"),
 }
-TIMED_GRAPHS = {
-    "smoke": ("flickr",),
-    "quick": ("amlsim-20k-fanin200cycle200",),
-}
+TIMED_GRAPHS = {"smoke": ("flickr",), "quick": ("amlsim-20k-fanin200cycle200",)}
 TIMED_SNAPSHOTS = {"smoke": 9, "quick": 9}
-SMOKE_MODELS = ("tm_gcn", "cd_gcn")
 TURNS = {"smoke": 3, "quick": 3, "full": 6, "paper": 6}
 """Turns of a process at least; a timed cell has several processes."""
 BUDGETS = {"smoke": 0.5, "quick": 0.2, "full": 2.0, "paper": 6.0}
 
+RAW, SMOOTHED = ("cd_gcn",), ("tm_gcn", "evolvegcn_o")
+"""Models of raw and of smoothed snapshots."""
+SETTINGS = ledger(LEDGER)["s61-settings"]
+SIGNIFICANT = 0.1
+"""Share of an epoch from which a transfer counts as significant; the paper gives no number."""
+LINK = "model of a link"
+"""Bytes that are counted take their time over a link, and nothing else does."""
 
-class Fig4(Experiment):
-    paper = "esdg"
-    name = "fig4"
-    title = "Figure 4: Base and graph difference"
-    claims = (
-        "esdg-abs-gd-transfer",
-        "esdg-abs-gd-overall",
-        "esdg-s62-gd-benefit-fraction",
-        "esdg-s62-gd-gains-shrink",
-        "esdg-s62-cdgcn-gd",
-        "esdg-s62-gd-order-smoothing",
-        "esdg-s61-settings",
-        "esdg-fig4-components",
-        "esdg-s32-transfer-important",
+WORKLOAD = ("dataset", "model")
+COUNTED = {"part": "bytes", "per": WORKLOAD}
+TIMED = {"part": "timed", "per": WORKLOAD}
+REAL_FIRST = prefer(real_data)
+MATRICES = observed("topology_sent", **COUNTED)
+BUSIEST = observed("host_to_device", **COUNTED, of="busiest_rank", ranks=1, blocks=1)
+FEWER_OF_RANK = BUSIEST.where(format="plain") / BUSIEST.where(format="sent")
+"""Bytes of matrices and inputs as Base sends them over those by difference."""
+EPOCH = observed("speedup", **TIMED, setting=GD, baseline=BASE)
+TRANSFER = EPOCH.where(phase="transfer")
+"""Base over difference, of an epoch and of its transfer."""
+EPOCH_S = observed("epoch_time", **TIMED, setting=(BASE, GD))
+TRANSFER_S = observed("phase_time", **TIMED, setting=(BASE, GD), phase="transfer")
+SHARE = (TRANSFER_S / EPOCH_S).pooled("median")
+
+
+def fewer(format_: str = "sent", ranks: Any = 1) -> MeasuredQuantity:
+    """Bytes of the matrices as Base sends them over those by difference (`forced`: always)."""
+    sent = MATRICES.where(format=format_, ranks=ranks, blocks=1)
+    return MATRICES.where(format="plain") / sent
+
+
+def papers_graphs(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries on graphs that the paper names."""
+    return [one for one in entries if one["dataset"] in PAPERS_GRAPHS.names]
+
+
+def timed_too(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries on graphs whose epochs were timed, too."""
+    timed = rows_of(context.rows, experiment="fig4", part="timed")
+    return [one for one in entries if one["dataset"] in {row.params["dataset"] for row in timed}]
+
+
+def most(quantity: MeasuredQuantity) -> outcomes.Rule:
+    """The largest gain against the claim's."""
+    return rules.near_claim(quantity, above=1.0, entry="high", report=rules.largest)
+
+
+def most_over_link(gains: Mapping[str, MeasuredQuantity]) -> outcomes.Rule:
+    """The largest gain over a link, by what it may be of."""
+    return combine.interpretations(
+        "", {name: combine.by_model(most(gain), LINK) for name, gain in gains.items()}
     )
-    question = "How much sooner are snapshots on the device by difference, and an epoch done?"
+
+
+def smoothed_above_raw(gain: MeasuredQuantity) -> outcomes.Rule:
+    """Each model of smoothed snapshots gains more than one of raw ones, on every graph."""
+    pairs = [(model, raw) for model in SMOOTHED for raw in RAW]
+    return combine.both(
+        *(rules.clearly_larger(gain.where(model=pair), {"model": pair[0]}) for pair in pairs),
+        whatever_ran=True,
+    )
+
+
+def kept_otherwise(row: Any) -> int:
+    """Counts of snapshots with a predecessor on their rank that are not those of the formula."""
+    steps = number(row, "snapshots")
+    return sum(
+        number(row, "snapshots", None, of="kept", blocks=blocks, ranks=ranks)
+        != sum(max(0, len(block) - ranks) for block in block_ranges(steps, blocks))
+        for blocks, ranks in product(BLOCKS, RANKS)
+    )
+
+
+def too_many_differences(row: Any) -> float:
+    """Differences of an epoch, which brings blocks twice, beyond those that can be; NaN without."""
+    sent = number(row, "snapshots", setting=GD, format="difference")
+    can_be = 2 * (number(row, "snapshots") - number(row, "timeline_blocks"))
+    return max(0, sent - can_be) if sent else math.nan
+
+
+def largest_rise(gains: Sequence[float]) -> float:
+    """Largest factor from one gain to the next."""
+    return max(after / before for before, after in pairwise(gains))
+
+
+def whole_rise(gains: Sequence[float]) -> float:
+    """Factor from the first gain to the last."""
+    return gains[-1] / gains[0]
+
+
+def components(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Rule: shares of transfer, of which the paper prints none."""
+    shares = SHARE.estimates(context)
+    lacking = "" if shares else "no epoch of Figure 4 was timed in this run"
+    return replace(outcomes.outcome(context, shares), lacking=lacking)
+
+
+def epoch_of_bar(_: EvaluationContext, dims: Mapping[str, Any], one: Estimate) -> dict[str, Any]:
+    """Seconds of the epoch that a bar is of, and its deviation from the reference."""
+    total = median(number(row, "epoch_time", setting=dims["setting"]) for row in one.rows)
+    gaps = [row.deviation["output"] for row in one.rows if "output" in row.deviation]
+    return {"total": total, "deviation": max(gaps, default=None)}
+
+
+BY_RANKS = fewer(ranks=RANKS).where(model=SMOOTHED).keep(REAL_FIRST)
+
+
+class Fig4(FormExperiment):
+    forms, name = FORMS, "fig4"
     main_race = DIFFERENCES
-    control: ClassVar = {
-        "dataset": "amlsim-20k-fanin200cycle200", "model": "tm_gcn", "part": "timed",
+    control = {"dataset": "amlsim-20k-fanin200cycle200", "model": "tm_gcn", "part": "timed"}
+    timeout_s = {"full": 600, "paper": 1800, None: 60}
+    headline, unit = fewer().where(model=SMOOTHED), "x"
+    figure_forms = (
+        Sweep(
+            "fig4", "Bytes of Base over bytes by difference, by ranks", fewer(ranks=RANKS),
+            panel="{dataset}", series="{model}", x="ranks", gaps={"series": "all models", "x": 1},
+            xlabel="ranks", ylabel="fewer bytes of matrices (x)", base=2, hline=1.0,
+            hline_label="Base",
+        ),
+        StackedTime(
+            "fig4_split", "An epoch of one rank: transfer and the rest",
+            {
+                "transfer": TRANSFER_S.pooled("median"),
+                "compute": (EPOCH_S - TRANSFER_S).map(partial(max, 0.0)).pooled("median"),
+            },
+            panel="{model}", row="{dataset}", system="setting", phase="of", more=epoch_of_bar,
+            xlabel="time of one epoch, ms",
+            phases_from="transfer timed in the same epochs, compute: the rest",
+        ),
+        FigureForm(
+            "time_split", "fig4_link",
+            "Transfer of an epoch over PCIe 3 on one rank, projected from bytes",
+            {name: BUSIEST.where(format=format_) / PCIE3
+             for name, format_ in ((BASE, "plain"), (GD, "sent"))},
+            {"panel": "{model}", "row": "{dataset}", "system": "of", "phase": "transfer"},
+            value="seconds", more=lambda _, dims, one: {"projected": True, "total": one.value},
+        ),
+        SpeedupBars(
+            "fig4_gain", "Gain of the difference over Base on one rank",
+            {
+                "transfer, measured": TRANSFER,
+                "epoch, measured": EPOCH,
+                "transfer over PCIe 3, projected": FEWER_OF_RANK.keep(timed_too),
+            },
+            panel="of", row="{model}, {dataset}", system="esdg", baseline=BASE,
+            more=lambda _, dims, one: {} if one.ratio else {"projected": True},
+            gaps={"panel": "transfer, measured"}, baseline_label="Base",
+            xlabel="Base / difference", interval=TURN_INTERVAL,
+        ),
+    )  # fmt: skip
+    claims = {
+        "esdg-abs-gd-transfer": combine.first_found(
+            most(TRANSFER.where(model=SMOOTHED).keep(on_gpu)),
+            most_over_link({
+                name: gain.where(model=SMOOTHED).keep(prefer(papers_graphs))
+                for name, gain in (("matrices", fewer()), ("matrices and inputs", FEWER_OF_RANK))
+            }),
+        ),
+        "esdg-abs-gd-overall": rules.near_claim(
+            EPOCH.where(model=SMOOTHED).keep(prefer(on_gpu))
+            .map_pooled(lambda gain: 100 * (1 - 1 / gain)),
+            above=0.0, entry="high", report=rules.largest,
+        ),
+        "esdg-s62-cdgcn-gd": combine.first_found(
+            most(TRANSFER.where(model=RAW).keep(real_data, on_gpu)),
+            most_over_link({
+                name: fewer(format_).where(model=RAW).keep(real_data)
+                for name, format_ in (("plain where that is less", "sent"),
+                                      ("always a difference", "forced"))
+            }),
+        ),
+        "esdg-s62-gd-order-smoothing": combine.first_found(
+            smoothed_above_raw(TRANSFER.keep(on_gpu)),
+            combine.by_model(smoothed_above_raw(fewer().keep(REAL_FIRST)), LINK),
+        ),
+        "esdg-s62-gd-gains-shrink": combine.by_model(
+            combine.both(
+                rules.at_most(BY_RANKS.joined_over(largest_rise, "ranks"), 1.0),
+                rules.all_below(BY_RANKS.joined_over(whole_rise, "ranks"), 1.0),
+            ), LINK,
+        ),
+        "esdg-s62-gd-benefit-fraction": combine.both(
+            rules.all_equal(of_rows(kept_otherwise, **COUNTED).keep(REAL_FIRST), 0),
+            rules.all_equal(of_rows(too_many_differences, **TIMED).keep(REAL_FIRST), 0),
+            whatever_ran=True,
+        ),
+        "esdg-s61-settings": combine.both(
+            *(
+                rules.all_equal(observed("columns", **TIMED, of=of).keep(REAL_FIRST), SETTINGS[key])
+                for key, of in (("intermediate_features", "hidden"), ("classes", "classes"))
+            ),
+            rules.all_above(
+                observed("turns", **TIMED).keep(REAL_FIRST).pooled("min"),
+                SETTINGS["epochs_averaged"] - 1,
+            ),
+        ),
+        "esdg-s32-transfer-important": rules.all_above(SHARE.where(setting=BASE), SIGNIFICANT),
+        "esdg-fig4-components": components,
     }  # fmt: skip
-    reading = (
-        "Bytes are counted exactly for up to 128 ranks: a rank's first snapshot of each block goes "
-        "plain, and every input is brought twice an epoch. Times are of one rank: Base and "
-        "difference take turns in each of five processes, copies are not hidden behind computing. "
-        "Transfer is waiting for copies and rebuilding matrices, on both sides. A CPU has no link: "
-        "inputs are copied at the speed of memory, far faster than PCIe, so rebuilding can cost "
-        "more than is saved. Transfer over the paper's link is projected: counted bytes over 12 "
-        "GB/s (PCIe 3, pinned), without rebuilding. Timed epochs send differences always, as the "
-        "paper does, also where they are larger (CD-GCN where edges come once); bytes are counted "
-        "so and, as ours, with such snapshots plain."
-    )
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         everything = tuple(graph.name for graph in ALL)
+        # Raw snapshots, hardly any with repeats, go plain either way.
+        models = {"smoke": MODELS[:2], "quick": SMOOTHED}.get(preset, MODELS)
         counted = [
-            self._cell({"dataset": name, "part": "bytes"}, f"bytes/{name}", preset)
+            self.cell({"dataset": name, "part": "bytes"}, preset, group=f"bytes/{name}")
             for name in COUNTED_GRAPHS.get(preset, everything)
         ]
-        models = SMOKE_MODELS if preset == "smoke" else MODELS
-        timed = [
-            self._cell(
-                {"dataset": name, "model": model, "part": "timed"},
-                f"{name}/{model}",
-                preset,
-                repeats=turn_rounds(preset),
-                interleaved=True,
+        return counted + [
+            self.cell(
+                {"dataset": name, "model": model, "part": "timed"}, preset,
+                group=f"{name}/{model}", repeats=turn_rounds(preset), interleaved=True,
             )
             for name in TIMED_GRAPHS.get(preset, everything)
             for model in models
-            # Its raw snapshots, hardly any with repeats, go plain either way.
-            if preset != "quick" or model != "cd_gcn"
-        ]
-        return counted + timed
-
-    def _cell(self, params: dict[str, Any], group: str, preset: Preset, **fields: Any) -> Cell:
-        limit = 1800 if preset == "paper" else 600 if preset == "full" else 60
-        return self.cell_of(params, group, timeout_s=limit, **fields)
+        ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -146,59 +307,9 @@ class Fig4(Experiment):
             return count_bytes(graph, context.preset)
         kept = TIMED_SNAPSHOTS.get(context.preset, snapshots(context.preset))
         task = workload(graph, str(cell.params["model"]), context.preset, snapshots=kept)
-        control = self.controls(cell)
-        if context.device != "cpu":
-            return _time(task, context, control=control)
-        with one_thread():  # so that the copying thread has a core of its own
-            return _time(task, context, control=control)
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("fig4", "Bytes of Base over bytes by difference, by ranks", rank_points,
-                xlabel="ranks", ylabel="fewer bytes of matrices (x)", base=2, hline=1.0,
-                hline_label="Base"),
-            chart("time_split", "fig4_split", "An epoch of one rank: transfer and the rest",
-                split_points, xlabel="time of one epoch, ms",
-                phases_from="transfer timed in the same epochs, compute: the rest"),
-            chart("time_split", "fig4_link",
-                "Transfer of an epoch over PCIe 3 on one rank, projected from bytes", link_points),
-            chart("speedup", "fig4_gain", "Gain of the difference over Base on one rank",
-                gain_points, baseline_label="Base", xlabel="Base / difference",
-                interval=TURN_INTERVAL),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        parts = []
-        counted = [
-            gain_of_bytes(row, model)
-            for row in byte_rows(rows)
-            for model in MODELS
-            if SMOOTHING[model] != "none"
-        ]
-        if counted:
-            raw = [gain_of_bytes(row, "cd_gcn", format_="forced") for row in byte_rows(rows)]
-            parts.append(
-                f"Of smoothed snapshots a difference sends {min(counted):.2g} to "
-                f"{max(counted):.2g} times fewer bytes on one rank; of raw ones (CD-GCN) "
-                + (
-                    f"{1 / max(raw):.2g} to {1 / min(raw):.2g} times more"
-                    if max(raw) < 1
-                    else f"{min(raw):.2g} to {max(raw):.2g} times fewer"
-                )
-            )
-        for kind, phase in (("transfer", "transfer"), ("epoch", None)):
-            found = timed_gains(rows, phase)
-            if found:
-                sides = [sum(r.side == side for r in found.values()) for side in (1, 0, -1)]
-                low, high = (pick(r.value for r in found.values()) for pick in (min, max))
-                where = "" if any(r.device == "cuda" for r in timed_rows(rows)) else " on this CPU"
-                ends = " to ".join(dict.fromkeys(f"{end:.2g}" for end in (low, high)))
-                parts.append(
-                    f"{kind} times of Base over those of the difference are {ends}{where} "
-                    f"(faster {sides[0]}, undecided {sides[1]}, slower {sides[2]} of {len(found)})"
-                )
-        text = "; ".join(parts)
-        return f"{text[0].upper()}{text[1:]}." if text else ""
+        # So that the copying thread has a core of its own.
+        with one_thread() if context.device == "cpu" else nullcontext():
+            return _time(task, context, control=self.controls(cell))
 
 
 def smoothing_length(graph: SnapshotGraph, model: str) -> int:
@@ -225,18 +336,15 @@ def count_bytes(graph: SnapshotGraph, preset: Preset) -> Measurement:
     row = 4 * FLOATS * nodes
     counted = _sizes(nodes, steps, PASSES * steps * row)
     blocks = [count for count in BLOCKS if count <= steps]
-    for count in blocks:
-        for ranks in RANKS:
-            runs = sum(bool(run) for own in runs_of(steps, count, ranks) for run in own)
-            counted.observe("snapshots", steps - runs, of="kept", blocks=count, ranks=ranks)
+    for count, ranks in product(blocks, RANKS):
+        runs = sum(bool(run) for own in runs_of(steps, count, ranks) for run in own)
+        counted.observe("snapshots", steps - runs, of="kept", blocks=count, ranks=ranks)
     for model in MODELS:
         changes = Changes.of(lives, smoothing_length(graph, model)).first(steps)
         counted.observe("topology_sent", PASSES * changes.plain(), model=model, format="plain")
-        for count in blocks:
-            for ranks in RANKS:
-                runs = runs_of(steps, count, ranks)
-                where = {"model": model, "blocks": count, "ranks": ranks}
-                _observe_ranks(counted, *_by_ranks(changes, runs, row), **where)
+        for count, ranks in product(blocks, RANKS):
+            of_ranks = _by_ranks(changes, runs_of(steps, count, ranks), row)
+            _observe_ranks(counted, *of_ranks, model=model, blocks=count, ranks=ranks)
     counted.data = found.data
     counted.checks = [agree(counted, _recounted(found, graph, blocks, row), against=OVER_EDGES)]
     return counted
@@ -271,23 +379,22 @@ def _recounted(
         changes = edges.changes(smoothing_length(graph, model)).first(steps)
         whole = [entry_bytes(n) for n in changes.entries.tolist()]
         wanted.observe("topology_sent", 2 * sum(whole), model=model, format="plain")
-        for count in blocks:
-            for ranks in RANKS:
-                # own[rank]: its snapshots, block by block.
-                shares = [parted(block, ranks) for block in parted(range(steps), count)]
-                own = [[block[rank] for block in shares] for rank in range(ranks)]
-                starts = {part[0] for parts in own for part in parts if part}
-                sent = sequence_bytes(changes, starts=starts)
-                forced = sequence_bytes(changes, starts=starts, fallback=False)
-                matrices = {"sent": sum(sent), "forced": sum(forced)}
-                busiest = {
-                    name: max(sum(each[t] + row for part in parts for t in part) for parts in own)
-                    for name, each in (("plain", whole), ("sent", sent))
-                }
-                where = {"blocks": count, "ranks": ranks}
-                _observe_ranks(wanted, matrices, busiest, model=model, **where)
-                if model == MODELS[0]:
-                    wanted.observe("snapshots", steps - len(starts), of="kept", **where)
+        for count, ranks in product(blocks, RANKS):
+            # own[rank]: its snapshots, block by block.
+            shares = [parted(block, ranks) for block in parted(range(steps), count)]
+            own = [[block[rank] for block in shares] for rank in range(ranks)]
+            starts = {part[0] for parts in own for part in parts if part}
+            sent = sequence_bytes(changes, starts=starts)
+            forced = sequence_bytes(changes, starts=starts, fallback=False)
+            matrices = {"sent": sum(sent), "forced": sum(forced)}
+            busiest = {
+                name: max(sum(each[t] + row for part in parts for t in part) for parts in own)
+                for name, each in (("plain", whole), ("sent", sent))
+            }
+            where = {"blocks": count, "ranks": ranks}
+            _observe_ranks(wanted, matrices, busiest, model=model, **where)
+            if model == MODELS[0]:
+                wanted.observe("snapshots", steps - len(starts), of="kept", **where)
     return wanted
 
 
@@ -313,60 +420,29 @@ def _by_ranks(
 
 def _time(task: TimelineWorkload, context: RunContext, *, control: bool) -> Measurement:
     """Epochs of Base and of the difference in turns, both compared with the plain trainer."""
-    from dgbench.systems.base.registry import get_system
-    from dgbench.systems.esdg.system import EsdgTrainer
-
     data = load_timeline(task)
-    # Processes of one cell stand for each other.
-    oracle = TimelineOracle(task, data, device=context.device) if context.round == 1 else None
-    system = get_system("esdg")
-    with ExitStack() as stack:
-        trainers = {}
-        sides = with_control({BASE: False, GD: True}, on=control)
-        for name, difference in sides.items():
-            switches = {"difference": difference, "arena": context.device == "cpu"}
-            trainers[name] = EsdgTrainer(
-                task,
-                data,
-                system.switches(switches),
-                nb=TIMED_BLOCKS,
-                device=context.device,
-                meter=Meter(timing=True, device=context.device),
-            )
-            stack.callback(trainers[name].close)
-            trainers[name].prepare()
-        before = oracle.first_results(trainers) if oracle is not None else {}
-        found = turns_of(
-            trainers,
-            TURNS[context.preset],
-            context.budget_s * BUDGETS[context.preset],
-            most=10 * TURNS[context.preset],
-        )
-        timed = Measurement(data=describe(data))
+    timed = Measurement(data=describe(data))
+    with TrainerRace(task, data, context) as race:
+        for name, difference in with_control({BASE: False, GD: True}, on=control).items():
+            race.open(name, {"difference": difference}, nb=TIMED_BLOCKS, timing=True)
+        turns, budget_s = TURNS[context.preset], context.budget_s * BUDGETS[context.preset]
+        found = race.take_turns(turns, budget_s, most=10 * turns)
         take_control(timed, found.seconds)
-        if control:
-            del trainers[AGAIN]
-        for name, trainer in trainers.items():
-            count, epochs = trainer.meter.counters, len(found.seconds[name])
-            _observe_traffic(
-                timed,
-                name,
-                matrices=count["bytes_topology"] // epochs,
-                differences=count["snapshots_difference"] // epochs,
-                everything=found.sent[name],
-            )
+        for name in found.seconds:
+            trainer, epochs = race.trainers[name], len(found.seconds[name])
+            each = [
+                trainer.meter.counters[of] // epochs
+                for of in ("bytes_topology", "snapshots_difference")
+            ]
+            _observe_traffic(timed, name, *each, found.sent[name])
             timed.notes += [note for note in trainer.notes if note not in timed.notes]
-        if oracle is not None:
-            timed.checks = oracle.checks_of(trainers, before)
-        else:
-            timed.checks = later_checks(task, data, trainers, context.device)
-        timed.checks += audited(found, task, context, data)
+        timed.checks = race.checks(found, without=AGAIN)
     timed.checks.append(_traffic_check(data, timed))
-    for name in trainers:
-        timed.observe("epoch_time", median(found.seconds[name]), setting=name)
+    for name, seconds in found.seconds.items():
+        timed.observe("epoch_time", median(seconds), setting=name)
     observe_speedup(timed, found.seconds[BASE], found.seconds[GD], setting=GD, baseline=BASE)
     for phase, part in (("transfer", "transfer"), ("copy", "copy_busy")):
-        taken = {name: found.parts[name][part] for name in trainers}
+        taken = {name: found.parts[name][part] for name in (BASE, GD)}
         for name, seconds in taken.items():
             timed.observe("phase_time", median(seconds), setting=name, phase=phase)
         observe_speedup(timed, taken[BASE], taken[GD], setting=GD, baseline=BASE, phase=phase)
@@ -376,14 +452,14 @@ def _time(task: TimelineWorkload, context: RunContext, *, control: bool) -> Meas
     timed.observe("columns", task.classes, of="classes")
     timed.observe("snapshots", len(data) - 1)
     timed.observe("timeline_blocks", TIMED_BLOCKS)
-    if oracle is not None:
-        timed.deviation = {"output": largest_gap(timed.checks, "outputs", "gradients")}
+    timed.deviation = race.deviation(timed.checks)
     return timed
 
 
 def _observe_traffic(
-    found: Measurement, setting: str, *, matrices: int, differences: int, everything: int
+    found: Measurement, setting: str, matrices: int, differences: int, everything: int
 ) -> None:
+    """Bytes of matrices, snapshots sent as differences, and bytes of all inputs of an epoch."""
     found.observe("topology_sent", matrices, setting=setting)
     found.observe("snapshots", differences, setting=setting, format="difference")
     found.observe("host_to_device", everything, setting=setting)
@@ -400,11 +476,5 @@ def _traffic_check(data: SnapshotSequence, counted: Measurement) -> ResultCheck:
         (BASE, [entry_bytes(n) for n in changes.entries.tolist()], 0),
         (GD, sequence_bytes(changes, starts=starts, fallback=False), len(steps) - len(starts)),
     ):
-        _observe_traffic(
-            wanted,
-            name,
-            matrices=2 * sum(sent),
-            differences=2 * differences,
-            everything=2 * (sum(sent) + inputs),
-        )
+        _observe_traffic(wanted, name, 2 * sum(sent), 2 * differences, 2 * (sum(sent) + inputs))
     return agree(counted, wanted, against="arrays of the snapshots")

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from dgbench.lab.charts import chart, sweep
-from dgbench.lab.compare import TURN_INTERVAL, observe_speedup, ratio_of
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.compare import TURN_INTERVAL, observe_speedup
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.figure_forms import StackedTime, Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import MeasuredQuantity, computed, observed
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import number
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
-from dgbench.systems.esdg.experiments.fig5_curves import NAME, curves, ranked
-from dgbench.systems.esdg.experiments.fig5_points import (
-    measured_split,
-    node_points,
-    speedup_points,
-    split_points,
-)
 from dgbench.systems.esdg.experiments.parts import (
+    IDLE_STEPS,
     TURNS,
     counted,
     in_turns,
@@ -32,7 +31,30 @@ from dgbench.systems.esdg.experiments.parts import (
     share_checks,
     snapshot_bytes,
 )
-from dgbench.systems.esdg.experiments.projection import BAND, CLUSTER, ITEM, speedups
+from dgbench.systems.esdg.experiments.projected_lines import (
+    Epochs,
+    ProjectedLines,
+    ProjectedNumber,
+    by_speed,
+    job_of,
+    of_shares,
+    on_v100,
+    own_cores,
+    scaling,
+    share_rows,
+    speeds,
+)
+from dgbench.systems.esdg.experiments.projection import (
+    GPUS_PER_NODE,
+    ITEM,
+    TABLE2_STEPS,
+    h200,
+    snapshot_epoch,
+    speedups,
+    v100_cluster,
+    vertex_epoch,
+    with_excess,
+)
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     agree,
@@ -42,15 +64,20 @@ from dgbench.systems.esdg.experiments.recount import (
 )
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
+    FORMS,
     GRAPHS,
-    MODEL_TITLES,
+    IN_LEDGER,
     MODELS,
     RANKS,
+    WITHIN,
     SnapshotGraph,
+    printed_at,
     snapshots,
     workload,
 )
 from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
+from dgbench.systems.esdg.experiments.table2 import REMOTE
+from dgbench.systems.esdg.experiments.table2_runs import RANKS as TABLE2_RANKS
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -61,94 +88,267 @@ PRINTED = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
 LARGE = {
     "smoke": (1, 2, 4, 8),
     "quick": (1, 4, 16, 128),
-    "full": (1, 2, 4, 8, 16, 32, 64, 128),
+    None: (1, 2, 4, 8, 16, 32, 64, 128),
 }
-SMALL = {"smoke": (1, 8), "quick": (4, 16, 128), "full": (1, 4, 16, 128)}
+SMALL = {"smoke": (1, 8), "quick": (4, 16, 128), None: (1, 4, 16, 128)}
 """P of the shares that are measured, on a larger and on a smaller graph."""
 
-MEASURED = {"smoke": (2,), "quick": (2,), "full": (2, 4, 8)}
-ROUNDS = {"smoke": 1, "quick": 1, "full": 5}
-MIN_ROUNDS = {"smoke": 2, "quick": 6, "full": 12}
+MEASURED = {"smoke": (2,), "quick": (2,), None: (2, 4, 8)}
+MIN_ROUNDS = {"smoke": 2, "quick": 6, None: 12}
 """Epochs of P ranks, each beside one of a single rank; six bound a median with 95 %."""
 
 RANKED = ("amlsim",)
 """Graphs that ranks of this machine train on."""
 
-COUNTED = {"smoke": (16,), "quick": (16, 32), "full": (16, 32, 64, 128)}
+COUNTED = {"smoke": (16,), "quick": (16, 32), None: (16, 32, 64, 128)}
 
 
-class Fig5(Experiment):
-    paper = "esdg"
+WELL = 0.75
+"""Computing is `near-linear` where a rank's share gains this much of what perfect shares would."""
+WIDE = 16
+"""Ranks at which the gain of a share decides."""
+GROWTH = 1.02
+"""Smaller factors between two points of a projected curve count as none."""
+MOVING = {"model": MODELS[:2]}
+"""Models whose activations travel."""
+
+
+# Projected
+
+
+STRONG = ProjectedLines("fig5", lambda row, p: job_of(row), ("scaled_by", "dataset", "model"))
+SPEEDUP = STRONG.by_ranks(speedups)
+
+
+def best(epochs: Callable[[Epochs], Epochs] = dict) -> MeasuredQuantity:
+    """Speed-up of the most ranks on the best line; `epochs` changes what is projected."""
+    last = STRONG.number(lambda line: speedups(epochs(line))[max(line)])
+    return last.joined_over(max, "dataset", "model")
+
+
+def gain(first: int, last: int, **where: Any) -> MeasuredQuantity:
+    """Time of an epoch of few ranks over that of many."""
+    return STRONG.number(lambda line: line[first].seconds / line[last].seconds, **where)
+
+
+def share_growth(line: Epochs) -> float:
+    """Share of communication at the most ranks less that at the most of one node."""
+    node = max((p for p in line if p <= GPUS_PER_NODE), default=min(line))
+    return line[max(line)].share - line[node].share
+
+
+def lead_of_communication(line: Epochs) -> float:
+    """Communication at the most ranks over the larger of computing and transfer."""
+    last = line[max(line)]
+    return last.communicate_s / max(last.compute_s, last.transfer_s)
+
+
+def recovery(line: Epochs) -> float:
+    """Mean gain of the doublings beyond two nodes over that from one node to two."""
+    mean = (line[16].seconds / line[128].seconds) ** (1 / 3)
+    return mean / (line[8].seconds / line[16].seconds)
+
+
+def table2_epochs(context: EvaluationContext) -> Iterator[tuple[dict[str, Any], Estimate]]:
+    """Milliseconds of Table 2's epochs by both partitions."""
+    shares = share_rows(context.rows)
+    for scaled_by, by_model in speeds(context.rows).items():
+        for model, speed in by_model.items():
+            row = shares.get(("amlsim", model))
+            if row is None:
+                continue
+            job, dims = job_of(row, steps=TABLE2_STEPS), {"scaled_by": scaled_by, "model": model}
+            for p in TABLE2_RANKS:
+                epoch = snapshot_epoch(job, p, v100_cluster(p, speed))
+                time = Estimate(1e3 * epoch.seconds, rows=(row,))
+                yield {**dims, "method": "snapshot", "ranks": p}, time
+            for ((_, p),), remote in REMOTE.where(model=model).estimates(context).items():
+                epoch = vertex_epoch(job, p, v100_cluster(p, speed), remote.value)
+                time = Estimate(1e3 * epoch.seconds, rows=(row, *remote.rows))
+                yield {**dims, "method": "vertex", "ranks": p}, time
+
+
+TABLE2_EPOCHS = computed(table2_epochs, per=("scaled_by", "model", "method", "ranks"))
+
+
+def table2_times(model: str, method: str) -> outcomes.Rule:
+    """Projected epochs of a partition are all near the printed ones; a table has no direction."""
+    mine = TABLE2_EPOCHS.where(model=model, method=method)
+    return by_speed(lambda speed: rules.all_equal(mine.where(**speed), printed_at, within=WITHIN))
+
+
+def one_node(context: EvaluationContext) -> Iterator[tuple[dict[str, Any], Estimate]]:
+    """One node of the paper's V100 and one of H200, over one V100."""
+    for (dataset, model), row in share_rows(context.rows).items():
+        if dataset != "amlsim":
+            continue
+        speed, job = speeds(context.rows)["bandwidth"][model], job_of(row)
+        one = snapshot_epoch(job, 1, v100_cluster(1, speed)).seconds
+        for name, machine in (("V100", v100_cluster), ("H200", h200)):
+            for p in (1, 2, 4, 8):
+                epoch = snapshot_epoch(job, p, machine(p, speed))
+                gained = ProjectedNumber(one / epoch.seconds, rows=(row,), epoch=epoch)
+                yield {**row.params, "case": name, "ranks": p}, gained
+
+
+ONE_NODE = of_shares(one_node, "case", "dataset", "model", "ranks")
+
+
+# Counted and measured
+
+
+def floats(of: str) -> MeasuredQuantity:
+    """Floats that stay inside nodes, go between them, or stay on their rank."""
+    return observed("floats", per="ranks", part="counted", of=of)
+
+
+INSIDE = (floats("inside") + floats("kept")) / (
+    floats("inside") + floats("kept") + floats("between")
+)
+"""Share of what is redistributed that stays inside nodes."""
+SHARES = {"per": ("dataset", "model"), "part": "shares", "ranks": WIDE}
+PERFECT_SHARE = observed("speedup", **SHARES).over(observed("estimate", of="speedup", **SHARES))
+"""Gain of a rank's share over that of a perfect one."""
+
+
+def on_ranks_here(context: EvaluationContext) -> Iterator[tuple[dict[str, Any], Estimate]]:
+    """Speed-ups on cores of their own, and where they begin."""
+    gains = observed("speedup", per=("dataset", "model", "ranks"), part="ranks").keep(own_cores)
+    for coords, one in gains.estimates(context).items():
+        dims = {"part": "ranks", **dict(coords)}
+        yield {**dims, "ranks": 1}, Estimate(1.0, rows=one.rows)
+        yield dims, one
+
+
+HERE = computed(on_ranks_here, per=("dataset", "model", "ranks")).where(part="ranks")
+SPENT = observed("phase_time", per=("dataset", "model", "phase"), part="ranks").pooled("median")
+
+
+def total(context: EvaluationContext, dims: Mapping[str, Any], _: Estimate) -> dict[str, Any]:
+    """Seconds of the epoch of a bar."""
+    ranks = {"ranks": dims["ranks"]} if "ranks" in dims else {"setting": "alone"}
+    where = {"part": "ranks", "dataset": dims["dataset"], "model": dims["model"], **ranks}
+    return {"total": observed("epoch_time", **where).pooled("median").estimates(context)[()].value}
+
+
+PANEL = "{model}, {dataset}"
+
+
+class Fig5(FormExperiment):
+    forms, name = FORMS, "fig5"
     sources: ClassVar = {"portion": "counted"}
-    name = NAME
-    title = "Figure 5: strong scaling"
-    claims = (
-        "esdg-abs-strong-scaling",
-        "esdg-fig5-compute-scales",
-        "esdg-fig5-comm-bottleneck",
-        "esdg-fig5-node-boundary-drop",
-        "esdg-s63-inter-node-share",
-        "esdg-s63-recovers-with-nodes",
-        "esdg-s1-sublinear-nodes",
-        "esdg-s63-weak-tmgcn",
-        "esdg-s63-weak-cdgcn",
-        "esdg-s63-weak-evolvegcn",
-        "esdg-s63-weak-drop",
-        "esdg-tab2-time-tmgcn",
-        "esdg-tab2-hyper-time-tmgcn",
-        "esdg-tab2-time-cdgcn",
-        "esdg-tab2-hyper-time-cdgcn",
-        "esdg-tab2-time-egcn",
-        "esdg-tab2-hyper-time-egcn",
-        "esdg-s65-idle-when-t-small",
-    )
-    own_data = "it projects to the sizes that the paper prints of its graphs"
-    question = "How does an epoch shrink with the number of ranks, and what stops it?"
-    reading = (
-        "Measured are processes of this machine with one thread each, as a CPU proxy: one rank "
-        "and P ranks take turns, epoch by epoch, and a speed-up is the median of the pairs. Other "
-        "programs on the machine lower it; more ranks than cores show a split only. The rest is "
-        "projected: counted traffic on a model of the paper's cluster, and one rank's share of the "
-        "computing, run alone here. How much faster a V100 is than a thread here has two readings: "
-        "by memory bandwidth, and by the seconds that Table 2 prints for four ranks. Exchanges are "
-        "put at the links' peak rates; Table 2 implies 1.6 to 2.2 times as long (its epochs less "
-        "those of EvolveGCN, which sends no activations). A line of latency and bandwidth fits "
-        "exchanges here only roughly: what fits into a cache is faster. Matrices have the entries "
-        "of Table 1, and blocks are as few as fit into 32 GB; degrees are those of the twin."
-    )
+    headline, unit = (
+        SPEEDUP.where(scaled_by="bandwidth", ranks=RANKS[-1]).joined_over(max, "dataset"), "x"
+    )  # fmt: skip
+    figure_forms = (
+        scaling(
+            "fig5", "Speed-up over one rank", {"esdg": HERE, **on_v100(SPEEDUP)}, PANEL,
+            xlabel="ranks", ylabel="speed-up over one rank", interval=TURN_INTERVAL,
+            here="processes of this machine, one core each",
+        ),
+        Sweep(
+            "fig5_projected_split", "Projected seconds of an epoch on the paper's cluster",
+            {
+                part: STRONG.by_ranks(
+                    lambda line, part=part: {p: getattr(e, f"{part}_s") for p, e in line.items()}
+                ).where(scaled_by="bandwidth")
+                for part in ("compute", "transfer", "communicate")
+            },
+            panel=PANEL, series="of", x="ranks", gaps={"x": 1}, xlabel="ranks",
+            more=lambda *_: {"projected": True}, ylabel="seconds of an epoch", base=2,
+        ),
+        StackedTime(
+            "fig5_measured_split", "Where the time goes on ranks of this machine",
+            {"P = 1": SPENT.where(setting="alone"), "P = ": SPENT.per("ranks")},
+            panel=PANEL, row="{of}{ranks}", system="esdg", more=total,
+            xlabel="time of one epoch, ms", phases_from="phases timed in the same epochs",
+        ),
+        scaling(
+            "fig5_h200", "One node of H200 beside one of V100, projected",
+            {f"esdg, {case}": ONE_NODE.where(case=case) for case in ("V100", "H200")}, PANEL,
+            xlabel="GPUs", ylabel="speed-up over one V100",
+            topology="a node of 8 V100 with NVLink, and one of 8 H200 with NVSwitch",
+        ),
+    )  # fmt: skip
+    claims = {
+        "esdg-abs-strong-scaling": combine.shown_beside(
+            by_speed(
+                lambda speed: rules.near_claim(best().where(**speed), entry="high", within=WITHIN)
+            ),
+            {"with exchanges as slow as Table 2's": best(with_excess).where(
+                scaled_by="bandwidth", **MOVING
+            )},
+        ),
+        "esdg-s1-max-system": rules.not_measurable(
+            "needs 128 GPUs; here only the model that projections use has so many"
+        ),
+        "esdg-fig5-compute-scales": combine.as_proxy(
+            rules.all_above(PERFECT_SHARE, WELL, unit="of perfect"),
+            f"shares of a rank are computed one at a time, of {WIDE} ranks",
+        ),
+        "esdg-fig5-comm-bottleneck": by_speed(lambda speed: combine.both(
+            rules.all_above(STRONG.number(share_growth, **speed, **MOVING), 0,
+                            unit="of an epoch more than in one node"),
+            rules.all_above(STRONG.number(lead_of_communication, **speed, **MOVING), 1,
+                            unit="times the other parts"),
+        )),
+        "esdg-fig5-node-boundary-drop": by_speed(
+            lambda speed: rules.all_below(gain(8, 16, **speed, **MOVING), 1, unit="x")
+        ),
+        "esdg-s63-inter-node-share": rules.all_equal(
+            INSIDE, lambda value, at: GPUS_PER_NODE / at["ranks"]
+        ),
+        "esdg-s63-recovers-with-nodes": by_speed(lambda speed: combine.both(
+            rules.all_above(STRONG.number(recovery, **speed, **MOVING), 1,
+                            unit="times the gain from one node to two"),
+            *(rules.all_above(gain(p, 2 * p, **speed, **MOVING), GROWTH, unit="x")
+              for p in (16, 32, 64)),
+        )),
+        "esdg-s1-sublinear-nodes": by_speed(
+            lambda speed: rules.all_below(gain(8, 128, **speed), 16, unit="x")
+        ),
+        **{
+            f"esdg-tab2-{column}-{IN_LEDGER[model]}": table2_times(model, method)
+            for column, method in (("time", "snapshot"), ("hyper-time", "vertex"))
+            for model in MODELS
+        },
+        "esdg-s65-idle-when-t-small": rules.all_equal(
+            observed("processes", per="ranks", part="counted", of="idle"),
+            lambda value, at: max(0, at["ranks"] - IDLE_STEPS),
+        ),
+    }  # fmt: skip
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        size = _size(preset)
-        names = ["amlsim"] if preset in ("smoke", "quick") else [g.name for g in GRAPHS]
+        few = preset in ("smoke", "quick")
+        names = ["amlsim"] if few else [g.name for g in GRAPHS]
         why = "runs on ranks of CPUs" if device == "cuda" else ""
-        found = [self._cell({"part": "counted"}), self._cell({"part": "links"}, why)]
+        cells = [self._cell({"part": "counted"}), self._cell({"part": "links"}, unavailable=why)]
         for name in names:
             for model in models(preset):
                 params = {"part": "shares", "dataset": name, "model": model}
-                found.append(self._cell(params, timeout_s=60 if size != "full" else 1200))
+                cells.append(self._cell(params, timeout_s=60 if few else 1200))
         for name in (n for n in names if n in RANKED):
             for model in models(preset):
-                for ranks in MEASURED[size]:
-                    params = {"part": "ranks", "dataset": name, "model": model, "ranks": ranks}
-                    found.append(
+                for ranks in by_preset(MEASURED, preset):
+                    cells.append(
                         self._cell(
-                            params,
-                            devices_lacking(ranks, device),
+                            {"part": "ranks", "dataset": name, "model": model, "ranks": ranks},
+                            unavailable=devices_lacking(ranks, device),
                             group=f"{name}/{model}",
-                            repeats=ROUNDS[size],
-                            timeout_s=60 if size != "full" else 900,
+                            repeats=1 if few else 5,
+                            timeout_s=60 if few else 900,
                         )
                     )
-        return found
+        return cells
 
-    def _cell(self, params: dict[str, Any], why: str = "", **fields: Any) -> Cell:
-        group = fields.pop("group", "/".join(str(v) for v in params.values()))
-        return self.cell_of(params, group, unavailable=why, **fields)
+    def _cell(self, params: dict[str, Any], **fields: Any) -> Cell:
+        group = fields.pop("group", "/".join(map(str, params.values())))
+        return self.cell_of(params, group, **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         part = cell.params["part"]
         if part == "counted":
-            return counted(COUNTED[_size(context.preset)])
+            return counted(by_preset(COUNTED, context.preset))
         if part == "links":
             return links(short=context.preset == "smoke")
         graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
@@ -156,55 +356,14 @@ class Fig5(Experiment):
             return shares(graph, model, context.preset)
         if part == "ranks":
             task = workload(graph, model, context.preset, scale=ranks_scale(graph, context.preset))
-            least = MIN_ROUNDS[_size(context.preset)]
+            least = by_preset(MIN_ROUNDS, context.preset)
             return in_turns(task, int(cell.params["ranks"]), context, cell.timeout_s, least)
         raise UnsupportedError(f"fig5 has no part '{part}'")
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart("scaling", "fig5", "Speed-up over one rank", speedup_points, xlabel="ranks",
-                ylabel="speed-up over one rank", topology=CLUSTER, most=RANKS[-1], band=BAND,
-                here="processes of this machine, one core each", interval=TURN_INTERVAL),
-            sweep("fig5_projected_split", "Projected seconds of an epoch on the paper's cluster",
-                split_points, xlabel="ranks", ylabel="seconds of an epoch", base=2),
-            chart("time_split", "fig5_measured_split",
-                "Where the time goes on ranks of this machine", measured_split,
-                xlabel="time of one epoch, ms", phases_from="phases timed in the same epochs"),
-            chart("scaling", "fig5_h200", "One node of H200 beside one of V100, projected",
-                node_points, xlabel="GPUs", ylabel="speed-up over one V100",
-                topology="a node of 8 V100 with NVLink, and one of 8 H200 with NVSwitch",
-                most=RANKS[-1], band=BAND),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = curves(rows).get("bandwidth")
-        if not found:
-            return ""
-        parts = []
-        for model in MODELS:
-            mine = {k: v for k, v in found.items() if k[1] == model}
-            if mine:
-                best = max(mine.values(), key=lambda e: speedups(e)[max(e)])
-                ratio, share = speedups(best), best[max(best)].share
-                parts.append(
-                    f"{MODEL_TITLES[model]} {ratio[max(best)]:.0f}x with {share:.0%} communication"
-                )
-        here = [
-            f"{MODEL_TITLES[model]} {ratio.value:.1f}x"
-            for (_, model, p), gains in ranked(rows).items()
-            if p == 2 <= number(gains[0].row, "cores") and (ratio := ratio_of(gains))
-        ]
-        measured = f"Measured on 2 ranks: {', '.join(here)}. " if here else ""
-        return f"{measured}Projected to 128 V100 on 16 nodes: {'; '.join(parts)}."
 
 
 def models(preset: Preset) -> tuple[str, ...]:
     """Models of a preset; the smallest shows with one that everything runs."""
     return MODELS[:1] if preset == "smoke" else MODELS
-
-
-def _size(preset: Preset) -> str:
-    return preset if preset in ("smoke", "quick") else "full"
 
 
 def ranks_scale(graph: SnapshotGraph, preset: Preset) -> float:
@@ -215,19 +374,19 @@ def ranks_scale(graph: SnapshotGraph, preset: Preset) -> float:
 def shares(graph: SnapshotGraph, model: str, preset: Preset) -> Measurement:
     """Rank 0's share at several P on two graphs, what it costs, and what a snapshot weighs."""
     torch.set_num_threads(1)
-    size = _size(preset)
+    sizes = by_preset(LARGE, preset)
     large = ranks_scale(graph, preset)
     kept = snapshots(preset) if preset == "smoke" else None
     tasks = [
         workload(graph, model, preset, snapshots=kept, scale=scale) for scale in (large, large / 4)
     ]
     data = [load_timeline(task) for task in tasks]
-    wanted = [(data[0], p) for p in LARGE[size]] + [(data[1], p) for p in SMALL[size]]
-    taken = take_shares(tasks[0], wanted, turns=TURNS[size])
+    wanted = [(data[0], p) for p in sizes] + [(data[1], p) for p in by_preset(SMALL, preset)]
+    taken = take_shares(tasks[0], wanted, turns=by_preset(TURNS, preset))
     found = Measurement(data=describe(data[0]))
     observe_costs(found, taken)
     first = taken[0]
-    for share in taken[1 : len(LARGE[size])]:
+    for share in taken[1 : len(sizes)]:
         observe_speedup(found, first.samples, share.samples, mean=True, ranks=share.size)
         found.observe("estimate", first.steps / share.steps, of="speedup", ranks=share.size)
     plain, different = snapshot_bytes(data[0])

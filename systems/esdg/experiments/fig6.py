@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 
-from dgbench.lab.charts import chart, failures, sweep
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.figure_forms import FigureForm, Sweep
+from dgbench.lab.quantities import MeasuredQuantity, observed, of_rows
 from dgbench.lab.ranks import devices_lacking
-from dgbench.lab.result_checks import ResultCheck, at_most, summarised
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.result_checks import ResultCheck, at_most, equal, summarised
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry, Table
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.ranks import launch
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import (
     PlainTimeline,
@@ -28,8 +34,8 @@ from dgbench.systems.base.timeline import (
     TimelineWorkload,
     load_timeline,
 )
-from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, common, distinct, entry_keys
-from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
+from dgbench.systems.esdg.experiments.recount import common, distinct, entry_keys
+from dgbench.systems.esdg.experiments.settings import BY_NAME, FORMS, MODELS, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES, methods
 from dgbench.systems.esdg.oracle import (
     AGAINST,
@@ -66,44 +72,179 @@ EPOCHS: Final = {"smoke": 4, "quick": 6, "full": 100, "paper": 200}
 EPOCHS64: Final = {"smoke": 3, "quick": 3, "full": 50, "paper": 100}
 """Epochs in float64 from the first seed, which only tell rounding apart."""
 KEPT: Final = {"smoke": 3, "quick": 3, "full": 9, "paper": None}
-RANKS: Final = {"smoke": 2, "quick": 2, "full": 4, "paper": 4}
-SEEDS: Final = {"smoke": 1, "quick": 5, "full": 5, "paper": 5}
-"""Seeds, from `SEED` on; each has a cell of its own."""
 
 
-class Fig6(Experiment):
-    paper = "esdg"
-    name = "fig6"
+LOSS = observed("loss", per=("model", "setting", "epoch"))
+COINCIDE: Final = 1e-3
+"""Relative gap of two losses that no plot shows."""
+MILD: Final = 0.02
+"""Largest relative gap of curves that `differ only slightly`."""
+SAME_POINTS: Final = 0.005
+"""Gap of accuracies that no plot shows: half a point."""
+NOISY: Final = 0.1
+"""Share of epochs whose loss rises from which on a run counts as fluctuating."""
+
+
+def curve(row: Any, metric: str, setting: str, dtype: str | None = None) -> list[float]:
+    """Loss, accuracy or seconds by epoch; [] where there is none."""
+    values = Table.of([row]).where(metric, setting=setting, dtype=dtype).numbers("epoch")
+    return [values[epoch] for epoch in sorted(values)]
+
+
+def gaps(row: Any, one: str, other: str, dtype: str | None = None) -> list[float]:
+    """Relative gaps of two losses by epoch."""
+    pairs = zip(*(curve(row, "loss", name, dtype) for name in (one, other)), strict=True)
+    return [abs(a - b) / max(abs(b), 1e-30) for a, b in pairs]
+
+
+def accuracy_gap(row: Any) -> float:
+    """Largest gap between the accuracies of both partitions."""
+    pairs = zip(*(curve(row, "accuracy", name) for name in PARTITIONS), strict=True)
+    return max(abs(a - b) for a, b in pairs)
+
+
+def of_seeds(value: Callable[[Any], float], **where: Any) -> MeasuredQuantity:
+    """A number of each seed of a model."""
+    return of_rows(value, per=("model", "seed"), **where)
+
+
+def to_one_process(row: Any, epoch: int) -> float:
+    """Relative gap of the losses of an epoch to those of one process, of either partition."""
+    return max(gaps(row, name, PLAIN)[epoch] for name in PARTITIONS)
+
+
+def rounding(row: Any) -> float:
+    """The largest such gap of all epochs in float64; NaN where there are none."""
+    every = (gap for name in PARTITIONS for gap in gaps(row, name, PLAIN, FLOAT64))
+    return max(every, default=math.nan)
+
+
+BETWEEN = of_seeds(lambda row: max(gaps(row, *PARTITIONS)))
+"""Largest relative gap between the losses of both partitions; also of either half of the epochs."""
+FIRST_HALF, SECOND_HALF = (
+    of_seeds(lambda row, half=half: max(half(gaps(row, *PARTITIONS))), model="cd_gcn")
+    for half in (lambda of: of[: len(of) // 2], lambda of: of[len(of) // 2 :])
+)
+VISIBLE = of_seeds(
+    lambda row: max(max(gaps(row, *PARTITIONS)) / COINCIDE, accuracy_gap(row) / SAME_POINTS)
+)
+"""Gap of losses or of accuracies over the largest that no plot shows."""
+RISES = of_seeds(lambda row: fmean(b > a for a, b in pairwise(curve(row, "loss", PLAIN))))
+"""Share of the epochs of one process whose loss rises."""
+EDGES = observed("edges").pooled("sum")
+PAIRS = observed("pairs", per="of").pooled("sum")
+
+
+def theta_and_negatives(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Drawn positives over the edges that they are drawn from, and as many negatives."""
+    outcome = rules.near_claim(PAIRS.where(of="positives").over(EDGES))(context)
+    if outcome.lacking or outcome.target is None:
+        return outcome
+    pairs = {of: one.value for ((_, of),), one in PAIRS.estimates(context).items()}
+    (edges,) = EDGES.estimates(context).values()
+    # A step draws a whole number of edges, so each may add one.
+    spare = pairs["positives"] - outcome.target * edges.value
+    right = pairs["negatives"] == pairs["positives"] and 0 <= spare <= pairs["rounded_up"]
+    return replace(outcome, sides=(("pairs", 1 if right else -1),))
+
+
+def first_seed(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries of the first seed of each model, whose curves are drawn."""
+    seeds: dict[str, int] = {}
+    for one in sorted(entries, key=lambda one: one["seed"]):
+        seeds.setdefault(one["model"], one["seed"])
+    return [one for one in entries if one["seed"] == seeds[one["model"]]]
+
+
+def relative_gap(dtype: str | None, unit: float) -> MeasuredQuantity:
+    """Relative gap of losses to those of one process; equal ones stand at the unit of rounding."""
+    loss = LOSS if dtype is None else LOSS.where(dtype=dtype)
+    plain = loss.where(setting=PLAIN)
+    gap = (loss.where(setting=PARTITIONS) - plain) / plain
+    return gap.map(lambda value: max(abs(value), unit)).keep(first_seed)
+
+
+def epoch_of(context: Any, dims: Mapping[str, Any], _: Estimate) -> dict[str, Any]:
+    """Epochs trained."""
+    return {"x": dims["epoch"] + 1}
+
+
+def time_of(context: Any, dims: Mapping[str, Any], one: Estimate) -> dict[str, Any]:
+    """Epochs and seconds trained; one process is the reference."""
+    epochs, setting = dims["epoch"] + 1, dims["setting"]
+    spent = curve(one.rows[0], "epoch_time", setting)[:epochs]
+    timed = {"seconds": sum(spent)} if spent else {}
+    alone = {"series": "one process", "reference": True} if setting == PLAIN else {}
+    return {"x": epochs, **timed, **alone}
+
+
+def curves_of(name: str, title: str, metric: str, **options: Any) -> FigureForm:
+    """A line for each way to train, a panel for each model."""
+    values = observed(metric, per=("model", "epoch"), setting=(PLAIN, *PARTITIONS))
+    return FigureForm(
+        "curves", name, title, values.keep(first_seed),
+        {"panel": "{model}", "series": "esdg, {setting}", "x": "epoch"}, more=time_of,
+        gaps={"series": "esdg, snapshot partition", "x": None},
+        options={"together": True, "start": "same seed and first parameters", **options},
+    )  # fmt: skip
+
+
+class Fig6(FormExperiment):
+    forms, name = FORMS, "fig6"
     sources: ClassVar = {"accuracy": "learned", "loss": "learned"}
-    title = "Figure 6: convergence"
-    question = "Do both partitions converge as one process does?"
-    reading = (
-        "Link prediction on a real run of the paper's generator with 20 000 accounts, cut into 9 "
-        "windows. One process without any of the techniques is the sequential run; ranks reproduce "
-        "it up to the order in which floats are added, which Adam enlarges from step to step. "
-        "Float64 beside it shows how much of a gap is rounding. Accuracy is on edges of the last "
-        "snapshot that the loss does not score. Learning rate (0.05), number of epochs and first "
-        "parameters are ours, the paper prints none; a statement has to hold from each of five "
-        "seeds, and curves are drawn from the first."
-    )
-    claims = (
-        "esdg-fig6-convergence-tmgcn",
-        "esdg-fig6-convergence-cdgcn",
-        "esdg-fig6-convergence-egcn",
-        "esdg-s64-sequential-equivalence",
-        "esdg-s64-theta",
-    )
+    axes = {
+        "dataset": SAMPLES[:1],
+        "model": {"smoke": MODELS[:1], None: MODELS},
+        "ranks": {"smoke": (2,), "quick": (2,), None: (4,)},
+        "seed": {"smoke": (SEED,), None: range(SEED, SEED + 5)},
+    }
+    group = "{model}/{seed}"
+    timeout_s = {"full": 1800, "paper": 1800, None: 60}
+    headline = of_rows(lambda row: to_one_process(row, -1), per="model").pooled("max")
+    figure_forms = (
+        curves_of("fig6", "Loss by epoch and by time", "loss", ylabel="loss", goal="down"),
+        Sweep(
+            "fig6_gap", "Gap between the loss of a partition and that of one process",
+            {
+                "float32": relative_gap(None, 2.0**-24),
+                FLOAT64: relative_gap(FLOAT64, 2.0**-53),
+            },
+            panel="{model}", series="{setting}, {of}", x="epoch", more=epoch_of, gaps={"x": 1},
+            xlabel="epoch", xlog=False, ylabel="relative gap", hline=APART,
+            hline_label="counts as apart",
+        ),
+        curves_of("fig6_accuracy", "Test accuracy by epoch and by time", "accuracy",
+                  ylabel="accuracy"),
+    )  # fmt: skip
+    claims = {
+        "esdg-fig6-convergence-tmgcn": combine.both(
+            rules.at_most(BETWEEN.where(model="tm_gcn"), COINCIDE, unit="of the loss"),
+            rules.at_most(of_seeds(accuracy_gap, model="tm_gcn"), SAME_POINTS, unit="of accuracy"),
+        ),
+        "esdg-fig6-convergence-cdgcn": combine.both(
+            rules.at_most(FIRST_HALF, COINCIDE, unit="of the loss in the first half"),
+            rules.all_within(SECOND_HALF, COINCIDE, MILD, unit="in the second"),
+        ),
+        "esdg-fig6-convergence-egcn": combine.both(
+            rules.all_above(VISIBLE.where(model="evolvegcn_o"), 1.0, unit="of what a plot shows"),
+            rules.all_above(RISES.where(model="evolvegcn_o"), NOISY, unit="of epochs rise alone"),
+        ),
+        "esdg-s64-sequential-equivalence": combine.both(
+            rules.at_most(of_seeds(rounding), APART, unit="in float64"),
+            rules.at_most(
+                of_seeds(lambda row: to_one_process(row, 0)),
+                APART,
+                unit="at first in float32",
+                required={"model": MODELS},
+            ),
+        ),
+        "esdg-s64-theta": theta_and_negatives,
+    }
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            self.cell_of(
-                {"dataset": SAMPLES[0], "model": model, "ranks": RANKS[preset], "seed": seed},
-                f"{model}/{seed}",
-                timeout_s=1800 if preset in ("full", "paper") else 60,
-                unavailable=devices_lacking(RANKS[preset], device),
-            )
-            for model in (MODELS[:1] if preset == "smoke" else MODELS)
-            for seed in range(SEED, SEED + SEEDS[preset])
+            self.cell(point, preset, unavailable=devices_lacking(point["ranks"], device))
+            for point in self.points(preset, device)
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
@@ -136,7 +277,7 @@ class Fig6(Experiment):
         gap = largest_gap([check for check in checks if check.tolerance > EXACT], "gradients")
         counted.checks = [
             *checks,
-            *_sample_checks(task, data, counted),
+            *counted.checks,
             *_accuracy_checks(oracle, task, data, found[0].states, curves),
         ]
         for (metric, setting, mark), values in curves.items():
@@ -148,32 +289,6 @@ class Fig6(Experiment):
         counted.data = describe(data)
         counted.notes = [f"vertices parted by {parts.method}", f"{ranks} processes of one machine"]
         return counted
-
-    def figures(self) -> list[FigureSpec]:
-        options = {"xlabel": "epoch", "xlog": False}
-        alike = {"together": True, "start": "same seed and first parameters"}
-        return [
-            chart("curves", "fig6", "Loss by epoch and by time",
-                lambda rows: curve_points(rows, "loss"), **alike, ylabel="loss", goal="down"),
-            sweep("fig6_gap", "Gap between the loss of a partition and that of one process",
-                gap_points, **options, ylabel="relative gap", hline=APART,
-                hline_label="counts as apart"),
-            chart("curves", "fig6_accuracy", "Test accuracy by epoch and by time",
-                lambda rows: curve_points(rows, "accuracy"), **alike, ylabel="accuracy"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = trained(rows)
-        if not found:
-            return ""
-        parts = []
-        for model in dict.fromkeys(row.params["model"] for row in found):
-            mine = [(row, p) for row in found if row.params["model"] == model for p in PARTITIONS]
-            gap = max(gaps(row, p, PLAIN)[-1] for row, p in mine)
-            at = min((e for row, p in mine if (e := apart(row, p)) is not None), default=None)
-            words = f"within {APART:g} throughout" if at is None else f"apart from epoch {at} on"
-            parts.append(f"{MODEL_TITLES[model]} {words}, {gap:.1e} at the end")
-        return "Losses of both partitions against one process, relative: " + "; ".join(parts) + "."
 
 
 @dataclass(slots=True)
@@ -273,28 +388,32 @@ def _compared(
     ]
 
 
-def _sample_checks(
-    task: TimelineWorkload, data: SnapshotSequence, own: Measurement
-) -> list[ResultCheck]:
-    """Positives are so many distinct edges of the next snapshot, and negatives as many."""
-    todo = TimelineTask(data, task)
-    total = dict.fromkeys(DRAWN, 0)
-    strangers = pairs_seen = 0
+def _drawn(task: TimelineWorkload, data: SnapshotSequence) -> Measurement:
+    """Numbers of edges at the target snapshots, and of scored pairs: positives are so many distinct
+    edges of the next snapshot, and negatives as many."""
+    todo, counts, wanted = TimelineTask(data, task), Counter[str](), Counter[str]()
+    strangers = 0
     for t in range(todo.steps):
-        keys = entry_keys(data.topology[t + 1])
-        source, target = (x.numpy() for x in todo.pairs(t)[0][:, todo.pairs(t)[1] == 1])
+        (pairs, label), keys = todo.pairs(t), entry_keys(data.topology[t + 1])
+        source, target = pairs[:, label == 1].numpy()
         drawn = distinct(target * data.num_nodes + source)
         strangers += len(source) - common(drawn, keys)
-        pairs_seen += len(source)
+        counts.update(positives=len(source), negatives=int((label == 0).sum()))
+        counts["edges"] += len(keys)
+        counts["rounded_up"] += len(keys) > 0  # a share of a step's edges is a whole number of them
         share = math.ceil(task.theta * len(keys))
-        for name, count in zip(DRAWN, (len(keys), share, share, len(keys) > 0), strict=True):
-            total[name] += count
-    return [
-        agree(own, _observed(total), against=OVER_EDGES),
-        at_most(
-            "samples", strangers / max(1, pairs_seen), 0.0, against="edges", compared=pairs_seen
-        ),
+        wanted.update(positives=share, negatives=share)
+    found = Measurement()
+    found.observe("edges", counts["edges"])
+    for of in ("positives", "negatives", "rounded_up"):
+        found.observe("pairs", counts[of], of=of)
+    pairs_seen = counts["positives"]
+    apart = strangers / max(1, pairs_seen)
+    found.checks = [
+        equal("counters", {of: counts[of] for of in wanted}, wanted, against="shares of edges"),
+        at_most("samples", apart, 0.0, against="edges", compared=pairs_seen),
     ]
+    return found
 
 
 def _accuracy_checks(
@@ -323,125 +442,3 @@ def _accuracy_checks(
         # A few pairs may lie where both classes are equally likely.
         found.append(at_most("accuracies", gap, 1e-3, against=AGAINST, compared=1, part=name))
     return summarised(found)
-
-
-DRAWN: Final = ("edges", "positives", "negatives", "rounded_up")
-"""Counted quantities of the pairs that a loss scores."""
-
-
-def _drawn(task: TimelineWorkload, data: SnapshotSequence) -> Measurement:
-    """Numbers of edges at the target snapshots, and of scored pairs."""
-    todo = TimelineTask(data, task)
-    total = dict.fromkeys(DRAWN, 0)
-    for t in range(todo.steps):
-        label, edges = todo.pairs(t)[1], data.topology[t + 1].nnz
-        total["edges"] += edges
-        total["positives"] += int((label == 1).sum())
-        total["negatives"] += int((label == 0).sum())
-        total["rounded_up"] += edges > 0  # a share of a step's edges is a whole number of them
-    return _observed(total)
-
-
-def _observed(drawn: dict[str, int]) -> Measurement:
-    found = Measurement()
-    found.observe("edges", drawn["edges"])
-    for of in DRAWN[1:]:
-        found.observe("pairs", drawn[of], of=of)
-    return found
-
-
-# What rows say.
-
-
-def trained(rows: Sequence[Any], **params: Any) -> list[Any]:
-    """Rows of this experiment."""
-    return rows_of(rows, experiment="fig6", **params)
-
-
-def first_seeds(rows: Sequence[Any]) -> list[Any]:
-    """The row of the first seed of each model, whose curves are drawn."""
-    found: dict[str, Any] = {}
-    for row in sorted(trained(rows), key=lambda row: row.params.get("seed", SEED)):
-        found.setdefault(row.params["model"], row)
-    return list(found.values())
-
-
-def curve(row: Any, metric: str, setting: str, dtype: str | None = None) -> list[float]:
-    """Loss, accuracy or seconds by epoch; [] where there is none."""
-    found = Table.of([row]).where(metric, setting=setting, dtype=dtype).numbers("epoch")
-    return [found[epoch] for epoch in sorted(found)]
-
-
-def gaps(row: Any, one: str, other: str, dtype: str | None = None) -> list[float]:
-    """Relative gaps of two losses by epoch."""
-    pairs = zip(*(curve(row, "loss", name, dtype) for name in (one, other)), strict=True)
-    return [abs(a - b) / max(abs(b), 1e-30) for a, b in pairs]
-
-
-def apart(row: Any, partition: str) -> int | None:
-    """First epoch, counted from 1, whose loss is more than `APART` off the sequential run's."""
-    found = (i + 1 for i, gap in enumerate(gaps(row, partition, PLAIN)) if gap > APART)
-    return next(found, None)
-
-
-def fluctuation(row: Any) -> tuple[float, float]:
-    """Of sequential runs: share of epochs whose loss rises, and mean change of accuracy."""
-    alone = Table.of([row]).where(setting=lambda name: name not in (*PARTITIONS, None), dtype=None)
-    rises, jumps = [], []
-    for of_run in alone.by("setting").values():
-        losses, right = (of_run.where(metric).values for metric in ("loss", "accuracy"))
-        rises += [b > a for a, b in pairwise(losses)]
-        jumps += [abs(b - a) for a, b in pairwise(right)]
-    return fmean(rises), fmean(jumps)
-
-
-SERIES: Final = {
-    PLAIN: "one process",
-    "snapshot": "snapshot partition",
-    "vertex": "vertex partition",
-}
-
-
-def curve_points(rows: Sequence[Any], what: str) -> list[dict[str, Any]]:
-    """Points of `curves`: a line per way to train, a panel per model, one process the reference.
-    Rows of older runs kept no seconds."""
-    points: list[dict[str, Any]] = []
-    for row in first_seeds(rows):
-        for name, title in SERIES.items():
-            spent = list(accumulate(curve(row, "epoch_time", name)))
-            points += [
-                {
-                    "panel": MODEL_TITLES[row.params["model"]],
-                    "series": title if name == PLAIN else f"esdg, {title}",
-                    "x": epoch + 1,
-                    "y": y,
-                    "row_ids": [row.id],
-                }
-                | ({"reference": True} if name == PLAIN else {})
-                | ({"seconds": spent[epoch]} if spent else {})
-                for epoch, y in enumerate(curve(row, what, name))
-            ]
-    return points + [
-        {"panel": MODEL_TITLES[row.params["model"]], "series": f"esdg, {SERIES['snapshot']}",
-         "failed": f"{row.status}: {row.reason}", "row_ids": [row.id]}
-        for row in failures(rows, "fig6")
-    ]  # fmt: skip
-
-
-def gap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Relative gaps by epoch in both precisions; equal losses stand at the unit of rounding."""
-    points = []
-    for row in first_seeds(rows):
-        for dtype, unit, words in ((None, 2.0**-24, "float32"), (FLOAT64, 2.0**-53, FLOAT64)):
-            for name in PARTITIONS:
-                points += [
-                    {
-                        "panel": MODEL_TITLES[row.params["model"]],
-                        "series": f"{SERIES[name]}, {words}",
-                        "x": epoch + 1,
-                        "y": max(gap, unit),
-                        "row_ids": [row.id],
-                    }
-                    for epoch, gap in enumerate(gaps(row, name, PLAIN, dtype))
-                ]
-    return points

@@ -1,56 +1,47 @@
 """Sections 3.1 and 6.2: memory of blocks and borders, what fits on how many devices, time by nb.
 
 The formula of section 3.1 is evaluated three ways at the paper's own sizes, without any data: as
-the paper's figures give it, for this implementation, and with what torch's LSTM records. Over 500
-lines: all three, and what is measured beside them, are read from one set of cells.
+the paper's figures give it, for this implementation, and with what torch's LSTM records.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 
-from dgbench.lab.charts import chart, sweep
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
 from dgbench.lab.compare import observe_control, observe_speedup
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.figure_forms import FigureForm, Sweep
+from dgbench.lab.printed import ledger
+from dgbench.lab.quantities import MeasuredQuantity, observed
 from dgbench.lab.result_checks import ResultCheck, at_most, equal, summarised
-from dgbench.lab.table import Table, number, rows_of
-from dgbench.lab.verbs import turns_gain
-from dgbench.models import TimelineModel, build_model
-from dgbench.runtime.meter import Meter
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import number
+from dgbench.models import build_model
 from dgbench.runtime.touched import comparing
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import audited
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline, smooth
-from dgbench.systems.base.turns import turn_rounds, turns_of
-from dgbench.systems.esdg.experiments.memory_points import (
-    block_counts,
-    peak_points,
-    rate_points,
-    time_points,
-    weighed,
-)
+from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.esdg.experiments.random_graphs import DATASET, random_graphs
 from dgbench.systems.esdg.experiments.recount import Widths, agree, epoch_traffic
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
+    FORMS,
     GRAPHS,
-    MODEL_TITLES,
+    LEDGER,
     MODELS,
     RANKS,
     SnapshotGraph,
     workload,
 )
-from dgbench.systems.esdg.oracle import (
-    TimelineOracle,
-    TimelineResult,
-    largest_gap,
-    later_checks,
-)
-from dgbench.systems.esdg.plan import StepCost, border_bytes, device_cost, paper_cost
+from dgbench.systems.esdg.experiments.trainer_race import TrainerRace, open_trainer
+from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult, largest_gap
+from dgbench.systems.esdg.plan import device_bytes, step_cost
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 from dgbench.systems.esdg.techniques import ADDITIONS
 
@@ -60,7 +51,6 @@ DEVICE_BYTES: Final = 32 * 2**30
 SPARSE: Final = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
 """Size of Table 1 that a model's matrices have."""
 
-COSTS: Final = ("formula", "ours", "torch")
 COST_TITLES: Final = {
     "formula": "20 nnz + 4 N (widths)",
     "ours": "this implementation",
@@ -90,59 +80,153 @@ SMALL: Final = (1024, 9, 6)
 PEAK_WITHIN: Final = 0.15
 """Relative tolerance of a plan against the peak of a small graph, with a snapshot on its way."""
 
+PANEL: Final = "{model}, {dataset}"
 AGAIN: Final = "paper 1, again"
 """Name of the paper's way in one block where it races itself."""
+GPUS: Final = int(ledger(LEDGER)["s31-oom-below-8"])
+"""Of a node, fewer than which most tasks do not fit on without checkpoint."""
+NO_DEVICES: Final = 2 * RANKS[-1]
+"""Number of devices of what fits on none that is counted."""
+WITHIN: Final = 0.1
+"""Relative tolerance of a measured peak against its plan, and against a budget."""
+FORMULA: Final = "memory formula"
+
+WORKLOAD = ("dataset", "model")
+SWEEP = {"part": "sweep", "per": (*WORKLOAD, "blocks")}
+PEAK = observed("memory", **SWEEP, of="peak", setting=("ours", "paper"))
+ESTIMATE = observed("estimate", **SWEEP, of="memory", setting=("ours", "paper"))
+PLANNED = ESTIMATE.where(method="planned")
+EPOCH_S = observed("epoch_time", **SWEEP, setting=("ours", "paper")).pooled("median")
+SLOWER = observed("speedup", **SWEEP, baseline=("paper", "ours"))
+"""Epoch over that with one block."""
+LAYOUT = observed("memory", part="sweep", of="peak", setting="layout") / observed(
+    "estimate", part="sweep", of="memory", setting="layout", method="formula"
+)
+SIZES = observed("memory", part="sizes", per=("model", "method", "dataset"), ranks=RANKS)
+"""Bytes on each of so many devices at the sizes of Table 1."""
+TRAVELS = observed(
+    "snapshots", part="sweep", per="blocks", of="brought", setting="paper"
+) / observed("snapshots", part="sweep")
+"""Transfers of a snapshot in an epoch, the paper's way."""
 
 
-class Memory(Experiment):
-    paper = "esdg"
-    name = "memory"
-    title = "Sections 3.1 and 6.2: what fits, and what checkpoints cost"
-    claims = (
-        "esdg-s31-oom-below-8",
-        "esdg-s62-baseline-oom-node",
-        "esdg-s31-block-memory",
-        "esdg-s31-fewer-blocks-faster",
-        "esdg-s32-transfer-twice",
-        "esdg-s62-bsize-tuned",
+def fewest(needs: Sequence[float]) -> int:
+    """The fewest devices (of `RANKS`) that hold so many bytes each."""
+    fitting = (p for p, need in zip(RANKS, needs, strict=True) if need <= DEVICE_BYTES)
+    return next(fitting, NO_DEVICES)
+
+
+def devices(cost: str, of: str) -> MeasuredQuantity:
+    """The fewest devices of each configuration, `whole` or in blocks (`best`), by one formula."""
+    return SIZES.where(method=cost, of=of).joined_over(fewest, "ranks")
+
+
+def by_each_formula(rule: Callable[[str], outcomes.Rule]) -> outcomes.Rule:
+    """A claim on what fits at the paper's sizes, by each way to count it."""
+    return combine.interpretations(
+        "what the authors' program took beside it on its GPUs is not printed",
+        {title: combine.by_model(rule(cost), FORMULA) for cost, title in COST_TITLES.items()},
     )
-    question = (
-        "How much memory do blocks save, what fits on how many devices, and what does it cost?"
-    )
-    reading = (
-        "The paper prints neither numbers of blocks nor bytes. Bytes per step are 20 for an entry "
-        "(two int64 indices and a float) and 4 for a float of every activation; a border keeps "
-        "what the recurrences need. Feasibility is counted at the sizes of Table 1, for 32 GiB a "
-        "device, with everything split evenly over the ranks and nothing else on the device. On a "
-        "CPU memory is that of all tensors at their peak, and blocks are copied into memory "
-        "apart. In the paper's way every block is brought and run twice; ours brings and runs "
-        "in the first pass only what borders need, and copies the next block meanwhile."
-    )
+
+
+def budgeted(of: str) -> MeasuredQuantity:
+    """Bytes over those of the budget."""
+    each = {"part": "budget", "per": (*WORKLOAD, "budget_share")}
+    return observed("memory", **each, of=of) / observed("memory", **each, of="budget")
+
+
+def rate(context: EvaluationContext, dims: Mapping[str, Any], one: Estimate) -> dict[str, Any]:
+    """Snapshots a second, of all processes of a cell, beside its peak."""
+    (epoch,) = EPOCH_S.where(**dims).estimates(context).values()
+    snapshots = number(one.rows[0], "snapshots")
+    return {"rate": snapshots / epoch.value, "base": dims["blocks"] == 1}
+
+
+class Memory(FormExperiment):
+    forms, name = FORMS, "memory"
+    group = "{part}/{model}"
+    headline, unit = SLOWER.where(baseline="paper"), "x"
+    figure_forms = (
+        Sweep(
+            "memory_blocks",
+            "Peak memory by the number of blocks: measured, planned, by the formula",
+            {
+                "measured": PEAK.where(setting="ours"),
+                "planned": PLANNED.where(setting="ours"),
+                "measured, the paper's way": PEAK.where(setting="paper"),
+                "20 nnz + 4 N (widths)": ESTIMATE.where(setting="ours", method="formula"),
+            },
+            series="of", panel=PANEL, x="blocks", gaps={"series": "measured", "x": None},
+            xlabel="blocks", ylabel="bytes at the peak", base=2,
+        ),
+        Sweep(
+            "memory_time", "Time of an epoch over that with one block", SLOWER,
+            series="{baseline}", panel=PANEL, x="blocks", gaps={"series": "measured", "x": None},
+            xlabel="blocks", ylabel="time over one block", base=2, hline=1.0,
+            hline_label="one block",
+        ),
+        FigureForm(
+            "frontier", "memory_buys", "What memory buys: peak and speed by the number of blocks",
+            PEAK, {"series": "{setting}", "panel": PANEL, "setting": "{blocks}"}, value="memory",
+            more=rate, gaps={"series": "esdg", "setting": "blocks"},
+            options={"ylabel": "snapshots/s"},
+        ),
+        Sweep(
+            "memory_sizes", "Bytes on each device without checkpoint, at the paper's sizes",
+            {
+                title: SIZES.where(of="whole", method=cost,
+                                   model=("cd_gcn",) if cost == "torch" else MODELS)
+                for cost, title in COST_TITLES.items()
+            },
+            series="{dataset}", panel="{model}, {of}", x="ranks",
+            gaps={"series": "all graphs", "x": 1}, xlabel="GPUs",
+            ylabel="bytes a GPU", base=2, hline=float(DEVICE_BYTES), hline_label="32 GiB",
+        ),
+    )  # fmt: skip
+    claims = {
+        "esdg-s31-oom-below-8": by_each_formula(lambda cost: rules.on_most(
+            devices(cost, "whole"), lambda fewest: fewest >= GPUS, "configuration"
+        )),
+        "esdg-s62-baseline-oom-node": by_each_formula(lambda cost: combine.both(
+            rules.all_above(devices(cost, "whole"), GPUS),
+            rules.all_below(devices(cost, "best"), GPUS),
+        )),
+        "esdg-s31-block-memory": combine.shown_beside(
+            combine.by_model(rules.at_most((PEAK / PLANNED - 1).map(abs), WITHIN), FORMULA),
+            {"one block over 20 nnz + 4 N (widths), held as the paper's": LAYOUT},
+        ),
+        "esdg-s31-fewer-blocks-faster": rules.all_above(
+            SLOWER.where(baseline="paper"), 1.0, unit="x"
+        ),
+        "esdg-s32-transfer-twice": rules.all_equal(TRAVELS, lambda value, at: value),
+        "esdg-s62-bsize-tuned": combine.by_model(combine.both(
+            rules.at_most(budgeted("planned"), 1.0),
+            rules.at_most(budgeted("peak"), 1.0 + WITHIN),
+            rules.all_above(budgeted("fewer"), 1.0),
+            whatever_ran=True,
+        ), FORMULA),
+    }  # fmt: skip
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        long = preset in ("full", "paper")
         swept = [("sweep", name, model) for name in SWEPT[preset] for model in MODELS]
         tuned = [("budget", REAL_GRAPH, model) for model in MODELS]
         if preset == "smoke":
             swept, tuned = swept[1:2], tuned[2:]
         if preset == "quick":
             swept = swept[:2]
+        limit = 1800 if preset in ("full", "paper") else 120
         return [
-            *(self._cell({"part": "sizes", "model": model}) for model in MODELS),
+            *(self.cell({"system": "esdg", "part": "sizes", "model": m}, preset) for m in MODELS),
             *(
-                self._cell(
-                    {"part": part, "dataset": name, "model": model},
-                    1800 if long else 120,
+                self.cell(
+                    {"system": "esdg", "part": part, "dataset": name, "model": model}, preset,
+                    group=f"{part}/{name}/{model}", timeout_s=limit,
                     repeats=turn_rounds(preset) if part == "sweep" else 1,
                     interleaved=part == "sweep",
                 )
                 for part, name, model in (*swept, *tuned)
             ),
-        ]
-
-    def _cell(self, params: dict[str, Any], timeout_s: float = 60.0, **fields: Any) -> Cell:
-        group = "/".join(map(str, params.values()))
-        return self.cell_of({"system": "esdg", **params}, group, timeout_s=timeout_s, **fields)
+        ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         part, model = str(cell.params["part"]), str(cell.params["model"])
@@ -152,49 +236,6 @@ class Memory(Experiment):
         task = _task(graph, model, context.preset)
         return (_sweep if part == "sweep" else _budgets)(task, context)
 
-    def figures(self) -> list[FigureSpec]:
-        bytes_of = {"xlabel": "blocks", "ylabel": "bytes at the peak", "base": 2}
-        return [
-            sweep("memory_blocks",
-                "Peak memory by the number of blocks: measured, planned, by the formula",
-                peak_points, **bytes_of),
-            sweep("memory_time", "Time of an epoch over that with one block", time_points,
-                xlabel="blocks", ylabel="time over one block", base=2, hline=1.0,
-                hline_label="one block"),
-            chart("frontier", "memory_buys",
-                "What memory buys: peak and speed by the number of blocks", rate_points,
-                ylabel="snapshots/s"),
-            sweep("memory_sizes", "Bytes on each device without checkpoint, at the paper's sizes",
-                size_points, xlabel="GPUs", ylabel="bytes a GPU", base=2, hline=float(DEVICE_BYTES),
-                hline_label="32 GiB"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        parts = []
-        found = rows_of(rows, experiment=self.name, part="sweep")
-        if weighed(rows):
-            most = max(block_counts(found[0]))
-            saved = [peak(row, "ours", 1) / peak(row, "ours", most) for row in weighed(rows)]
-            slower = [
-                ratio.value
-                for row in found
-                if (ratio := turns_gain([row], baseline="paper", blocks=most))
-            ]
-            parts.append(
-                f"{most} blocks take {min(saved):.2g} to {max(saved):.2g} times less memory than "
-                f"one at {min(slower):.2g} to {max(slower):.2g} times its epoch (the paper's way)"
-            )
-        counted = rows_of(rows, experiment=self.name, part="sizes")
-        if counted:
-            least = [p for row in counted for p in least_ranks(row, "formula", "whole").values()]
-            fit = sum(p is not None and p < 8 for p in least)
-            parts.append(
-                f"counted by the paper's figures, {fit} of {len(least)} configurations fit on "
-                "fewer than 8 GPUs without checkpoint"
-            )
-        text = "; ".join(parts)
-        return f"{text[0].upper()}{text[1:]}." if text else ""
-
 
 def _task(graph: SnapshotGraph, model: str, preset: Preset) -> TimelineWorkload:
     if preset in ("smoke", "quick"):  # every setting of a cell is trained in turns
@@ -203,24 +244,10 @@ def _task(graph: SnapshotGraph, model: str, preset: Preset) -> TimelineWorkload:
     return workload(graph, model, preset)
 
 
-def _open(
-    task: TimelineWorkload, data: Any, context: RunContext, switches: dict[str, bool], **more: Any
-) -> EsdgTrainer:
-    arena = {"arena": True} if context.device == "cpu" else {}
-    on = EsdgSystem().switches(arena | switches)
-    meter = Meter(device=context.device)
-    trainer = EsdgTrainer(task, data, on, device=context.device, meter=meter, **more)
-    trainer.prepare()
-    return trainer
-
-
 def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
     """Peaks and epochs by the number of blocks, the paper's way and ours."""
     data = load_timeline(task)
-    # Processes of one cell stand for each other.
-    oracle = TimelineOracle(task, data, device=context.device) if context.round == 1 else None
-    steps = len(data) - 1
-    found = Measurement(data=describe(data))
+    found, wanted = Measurement(data=describe(data)), Measurement()
     checks: list[ResultCheck] = []
 
     def weigh(trainer: EsdgTrainer, **where: Any) -> None:
@@ -231,45 +258,35 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
         ):  # fmt: skip
             found.observe("estimate", size, of="memory", method=method, **where)
 
-    with ExitStack() as stack:
-        opened: dict[str, EsdgTrainer] = {}
+    with TrainerRace(task, data, context) as race:
         ways: dict[str, dict[str, Any]] = {}
-        for n in (n for n in BLOCKS[context.preset] if n <= steps):
+        for n in (n for n in BLOCKS[context.preset] if n < len(data)):
             for setting, switches in (("paper", {}), ("ours", ADDITIONS)):
-                trainer = _open(task, data, context, switches, nb=n)
-                stack.callback(trainer.close)
-                name = f"{setting} {n}"
-                opened[name], ways[name] = trainer, {"setting": setting, "blocks": n}
-        before = {}
-        if oracle is not None:  # bytes of tensors are the same in every process
-            for name, trainer in opened.items():
+                race.open(f"{setting} {n}", switches, nb=n)
+                ways[f"{setting} {n}"] = {"setting": setting, "blocks": n}
+        if race.oracle is not None:  # bytes of tensors are the same in every process
+            for name, trainer in race.trainers.items():
                 weigh(trainer, **ways[name])
-            layout = _open(task, data, context, {"paper_layout": True}, nb=1)
+            layout = open_trainer(task, data, context, {"paper_layout": True}, nb=1)
             weigh(layout, setting="layout")
-            checks += oracle.checks({"layout": TimelineResult.of(layout, oracle.request)}, "")
+            result = TimelineResult.of(layout, race.oracle.request)
+            checks += race.oracle.checks({"layout": result}, "")
             layout.close()
-            before = oracle.first_results(opened)
-        budget_s = context.budget_s / turn_rounds(context.preset)
-        again = _open(task, data, context, {}, nb=1)
-        stack.callback(again.close)
-        turns = turns_of({**opened, AGAIN: again}, TURNS[context.preset], budget_s)
-        seconds, sent = turns.seconds, turns.sent
+        race.open(AGAIN, {}, nb=1)
+        turns = race.take_turns(
+            TURNS[context.preset], context.budget_s / turn_rounds(context.preset)
+        )
+        seconds = turns.seconds
         observe_control(found, seconds["paper 1"], seconds.pop(AGAIN), setting="paper")
-        wanted = Measurement()
-        for name, trainer in opened.items():
+        for name, times in seconds.items():
+            trainer = race.trainers[name]
             came = trainer.meter.counters
-            brought = came["snapshots_plain"] + came["snapshots_difference"]
-            brought //= len(seconds[name])
-            _observe_traffic(found, {"brought": brought, "bytes": sent[name]}, **ways[name])
-        if oracle is not None:
-            checks += oracle.checks_of(opened, before)
-        else:
-            checks += later_checks(task, data, opened, context.device)
-        checks += audited(turns, task, context, data)
-        for name, trainer in opened.items():
+            brought = (came["snapshots_plain"] + came["snapshots_difference"]) // len(times)
+            _observe_traffic(found, {"brought": brought, "bytes": turns.sent[name]}, **ways[name])
             count = len(trainer.blocks)
             traffic = epoch_traffic(data, task.model, task.window, trainer.on, count)
             _observe_traffic(wanted, traffic, **ways[name])
+        checks += race.checks(turns, without=AGAIN)
     checks.append(agree(found, wanted, against="arrays of the snapshots"))
     for name, times in seconds.items():
         setting, blocks = ways[name].values()
@@ -278,10 +295,9 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
             one = seconds[f"{setting} 1"]
             observe_speedup(found, times, one, baseline=setting, blocks=blocks)
     found.observe("epoch_time", median(seconds["ours 1"]), samples=seconds["ours 1"])
-    found.observe("snapshots", steps)
+    found.observe("snapshots", len(data) - 1)
     found.observe("turns", len(seconds["ours 1"]))
-    if oracle is not None:
-        found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
+    found.deviation = race.deviation(checks)
     found.checks = summarised(checks)
     return found
 
@@ -296,7 +312,7 @@ def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
     """Observe the number of blocks planned for each budget, and if the budget is kept."""
     data = load_timeline(task)
     steps = len(data) - 1
-    whole = _open(task, data, context, ADDITIONS, nb=1)
+    whole = open_trainer(task, data, context, ADDITIONS, nb=1)
     needs = {n: whole.bytes_with(n) for n in range(1, steps + 1)}
     whole.close()
     most, least = needs[1], min(needs.values())
@@ -311,13 +327,10 @@ def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
     found.observe("memory", int(least), of="least")
     for share in SHARES:
         budget = int(least + share * (most - least))
-        trainer = _open(task, data, context, ADDITIONS, memory_bytes=budget)
+        trainer = open_trainer(task, data, context, ADDITIONS, memory_bytes=budget)
         blocks = len(trainer.blocks)
-        sizes_of = {
-            "budget": budget,
-            "peak": trainer.measure_peak(),
-            "planned": int(trainer.planned_bytes()),
-        }
+        peak, planned = trainer.measure_peak(), int(trainer.planned_bytes())
+        sizes_of = {"budget": budget, "peak": peak, "planned": planned}
         if blocks > 1:
             sizes_of["fewer"] = int(trainer.bytes_with(blocks - 1))
         for of, count in sizes_of.items():
@@ -347,32 +360,33 @@ def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
     return found
 
 
-def sizes(model_name: str) -> Measurement:
-    """Bytes on each of P devices at the sizes of Table 1, by each way to count them (`COSTS`).
+def sizes(name: str) -> Measurement:
+    """Bytes on each of P devices at the sizes of Table 1, by each way to count them.
 
     Memory is that of the `whole` timeline without checkpoint, and that of the `best` number of
     blocks; `fewest` blocks are the smallest number that fits into 32 GiB, 0 where none does.
     """
     found = Measurement()
     for graph in GRAPHS:
-        model = build_model(
-            model_name, feature_dim=2, hidden_dim=6, task="link", window=graph.window
-        )
+        model = build_model(name, feature_dim=2, hidden_dim=6, task="link", window=graph.window)
         n, t = graph.printed["N"], graph.printed["T"]
-        entries = graph.printed[SPARSE[model_name]]
-        for method in COSTS:
-            cost = cost_of(method, model)
+        entries = graph.printed[SPARSE[name]]
+        for method in COST_TITLES:
+            cost = step_cost(method, model)
             for ranks in RANKS:
                 where = {"method": method, "dataset": graph.name, "ranks": ranks}
-                whole = need(cost, model, n, t, entries, 1, ranks, checkpoint=False)
-                needs = {nb: need(cost, model, n, t, entries, nb, ranks) for nb in range(1, t + 1)}
+                whole = device_bytes(cost, model, n, t, entries, 1, ranks, checkpoint=False)
+                needs = {
+                    nb: device_bytes(cost, model, n, t, entries, nb, ranks)
+                    for nb in range(1, t + 1)
+                }
                 best = min(needs, key=lambda nb: (needs[nb], nb))
                 fitting = [nb for nb, count in needs.items() if count <= DEVICE_BYTES]
                 found.observe("memory", int(whole), of="whole", **where)
                 found.observe("memory", int(needs[best]), of="best", **where)
                 found.observe("timeline_blocks", best, of="best", **where)
                 found.observe("timeline_blocks", min(fitting, default=0), of="fewest", **where)
-    found.checks = _size_checks(model_name, found)
+    found.checks = _size_checks(name, found)
     return found
 
 
@@ -399,7 +413,7 @@ def _size_checks(model: str, own: Measurement) -> list[ResultCheck]:
             best = needs.index(min(needs)) + 1
             numbers.observe("timeline_blocks", best, of="best", **where)
             numbers.observe("timeline_blocks", fits[0] if fits else 0, of="fewest", **where)
-            for cost in COSTS:
+            for cost in COST_TITLES:
                 here = {**where, "method": cost}
                 # Some number of blocks fits exactly where the best one does.
                 fitting[f"{cost} {graph.name} {ranks}"] = (
@@ -433,84 +447,8 @@ def _peak_checks(model: str) -> list[ResultCheck]:
         trainer = EsdgTrainer(task, data, switches, nb=1)
         peak, net = trainer.measure_peak(), trainer.model
         trainer.close()
-        planned = need(
-            cost_of(name, net), net, data.num_nodes, steps, entries, 1, 1, checkpoint=False
-        )
-        found.append(
-            at_most("bytes", abs(planned / peak - 1), PEAK_WITHIN, against="peak of all tensors",
-                    compared=1, part=name)
-        )  # fmt: skip
+        shape = (data.num_nodes, steps, entries, 1, 1)
+        gap = abs(device_bytes(step_cost(name, net), net, *shape, checkpoint=False) / peak - 1)
+        against = "peak of all tensors"
+        found.append(at_most("bytes", gap, PEAK_WITHIN, against=against, compared=1, part=name))
     return found
-
-
-def cost_of(name: str, model: TimelineModel) -> StepCost:
-    """m_step by the paper's figures, of this implementation, or as torch alone would record it."""
-    if name == "formula":
-        return paper_cost(model)
-    if name == "ours":
-        return device_cost(model, pairs=0.2)
-    return device_cost(model, fused=False, interleave=False, coordinates=True, pairs=0.2)
-
-
-def need(
-    cost: StepCost,
-    model: TimelineModel,
-    nodes: int,
-    steps: int,
-    entries: int,
-    blocks: int,
-    ranks: int,
-    *,
-    checkpoint: bool = True,
-) -> float:
-    """Bytes on the fullest of `ranks` devices; entries are spread evenly over the steps.
-
-    In a block a rank has whole snapshots for one half of a layer and whole vertices for the other,
-    1 / P of the block either way, rounded up to snapshots; borders are split by vertices.
-    """
-    size = -(-steps // blocks)
-    mine = -(-size // ranks)
-    per_step = cost.of(entries / steps, nodes)
-    each = border_bytes(model, nodes)
-    last = not checkpoint or blocks == 1
-    around = 0.0 if last else each / max(1, nodes)
-    once = cost.once(size, around, around, last=last) * nodes
-    once = max(once, cost.scoring_entry * entries / steps)
-    held = mine * per_step + cost.working_entry * entries / steps
-    return held + (once + (blocks * each if checkpoint else 0)) / ranks
-
-
-def least_ranks(row: Any, method: str, of: str) -> dict[str, int | None]:
-    """The fewest ranks (of `RANKS`) that hold each graph `whole` or in blocks (`best`)."""
-    found = Table.of([row]).where("memory", method=method, of=of).numbers("dataset", "ranks")
-    return {
-        graph.title: next((p for p in RANKS if found[graph.name, p] <= DEVICE_BYTES), None)
-        for graph in GRAPHS
-    }
-
-
-def peak(row: Any, setting: str, blocks: int) -> int:
-    """Bytes of all tensors at their peak."""
-    return number(row, "memory", of="peak", setting=setting, blocks=blocks)
-
-
-def size_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Bytes per device without checkpoint by the number of devices, one panel per reading."""
-    points = []
-    for row in rows_of(rows, experiment="memory", part="sizes"):
-        found = Table.of([row]).where("memory", of="whole").numbers("method", "dataset", "ranks")
-        points += [
-            {
-                "series": graph.title,
-                "panel": f"{MODEL_TITLES[row.params['model']]}, {COST_TITLES[cost]}",
-                "x": ranks,
-                "y": found[cost, graph.name, ranks],
-                "counted": True,
-                "row_ids": [row.id],
-            }
-            for cost in COSTS
-            if cost != "torch" or row.params["model"] == "cd_gcn"
-            for graph in GRAPHS
-            for ranks in RANKS
-        ]
-    return points

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.lab.charts import sweep
-from dgbench.lab.compare import Ratio, observe_control, observe_speedup, ratio_of
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.compare import observe_control, observe_speedup
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table, number, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.study import FormExperiment
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, partition_check
-from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
+from dgbench.systems.esdg.experiments.settings import BY_NAME, FORMS, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES
 from dgbench.systems.esdg.partition import BlockShares
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
@@ -33,50 +36,62 @@ RANKS: Final = {"smoke": (4,), "quick": (4,), "full": (4, 16, 64), "paper": (4, 
 TURNS: Final = {"smoke": 1, "quick": 1, "full": 2, "paper": 2}
 """Turns of a process; a cell has several processes."""
 METHODS: Final = ("ranges", "pymetis", "kahypar")
-TITLES: Final = {
-    "snapshots": "snapshots",
-    "ranges": "vertices by ranges",
-    "pymetis": "vertices by METIS",
-    "kahypar": "vertices by KaHyPar",
-}
 KAHYPAR_TURNS: Final = 1
 """It takes from a quarter of a minute to minutes."""
 
 
-class Preparation(Experiment):
-    paper = "esdg"
-    name = "preparation"
-    title = "Section 4.1: what partitioning costs"
-    device = "cpu"
-    question = "How long does it take to deal the work out, by snapshots and by vertices?"
-    reading = (
-        "Seconds on one core until each rank knows what is its own and what it has to send: shares "
-        "of the steps and of the vertices for the snapshot partition; parts of the vertices and "
-        "the lists of rows for the vertex partition. KaHyPar parts the hypergraph that the paper "
-        "gives to PaToH, METIS a graph in place of it, and ranges search for nothing."
-    )
-    claims = ("esdg-s41-preprocessing",)
-    control: ClassVar = {"dataset": SAMPLES[0], "method": "ranges"}
+MUCH: Final = 10.0
+"""From how many times as long on preparation `costs much`."""
+SLOWER = observed("speedup", per=("dataset", "ranks"), setting="snapshots", baseline="vertices")
+"""Seconds by vertices over seconds by snapshots."""
+SECONDS = observed("preparation_time", per=("dataset", "ranks", "round"))
+WAYS = {
+    "snapshots": SECONDS.where(setting="snapshots", method="ranges"),
+    "vertices by ranges": SECONDS.where(setting="vertices", method="ranges"),
+    "vertices by METIS": SECONDS.where(setting="vertices", method="pymetis"),
+    "vertices by KaHyPar": SECONDS.where(setting="vertices", method="kahypar"),
+}
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        found = []
-        for dataset in (SAMPLES[0],) if preset in ("smoke", "quick") else (SAMPLES[0], OTHER):
-            for ranks in RANKS[preset]:
-                for method in METHODS if preset in ("full", "paper") else METHODS[:2]:
-                    if method == "kahypar" and ranks != RANKS[preset][0]:
-                        continue  # it takes minutes, and each cell has several processes
-                    lacking = method != "ranges" and importlib.util.find_spec(method) is None
-                    found.append(
-                        self.cell_of(
-                            {"dataset": dataset, "ranks": ranks, "method": method},
-                            f"{dataset}/{ranks}",
-                            timeout_s=1800 if method == "kahypar" else 120,
-                            unavailable=f"pip install {method}" if lacking else "",
-                            repeats=turn_rounds(preset),
-                            interleaved=True,
-                        )
-                    )
-        return found
+
+class Preparation(FormExperiment):
+    forms, name = FORMS, "preparation"
+    device = "cpu"
+    control = {"dataset": SAMPLES[0], "method": "ranges"}
+    group = "{dataset}/{ranks}"
+    headline, unit = SLOWER.per("method"), "x"
+    figure_forms = (
+        Sweep("preparation", "Seconds to deal the work out", WAYS, series="of",
+              x="{dataset}, {ranks} ranks", xlabel="", ylabel="seconds"),
+    )  # fmt: skip
+    claims = {
+        "esdg-s41-preprocessing": combine.first_found(
+            rules.all_above(SLOWER.where(method="kahypar"), MUCH, unit="x"),
+            combine.as_proxy(
+                rules.all_above(SLOWER.where(method="pymetis"), MUCH, unit="x"),
+                "METIS in place of a hypergraph partitioner",
+            ),
+        ),
+    }
+
+    def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
+        long = preset in ("full", "paper")
+        return [
+            {"dataset": dataset, "ranks": ranks, "method": method}
+            for dataset in ((SAMPLES[0], OTHER) if long else SAMPLES[:1])
+            for ranks in RANKS[preset]
+            for method in (METHODS if long else METHODS[:2])
+            # It takes minutes, and each cell has several processes.
+            if method != "kahypar" or ranks == RANKS[preset][0]
+        ]
+
+    def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
+        method = params["method"]
+        lacking = method != "ranges" and importlib.util.find_spec(method) is None
+        return super().cell(
+            params, preset, **fields, timeout_s=1800 if method == "kahypar" else 120,
+            unavailable=f"pip install {method}" if lacking else "",
+            repeats=turn_rounds(preset), interleaved=True,
+        )  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         dataset, method = str(cell.params["dataset"]), str(cell.params["method"])
@@ -123,24 +138,6 @@ class Preparation(Experiment):
         found.deviation = {"output": 0.0}  # nothing is computed
         return found
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("preparation", "Seconds to deal the work out", points, xlabel="",
-                ylabel="seconds"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = prepared(rows)
-        if not found:
-            return ""
-        worst = max(found, key=lambda row: seconds_of(row, "vertices"))
-        return (
-            f"Shares of the snapshots are there after {seconds_of(worst, 'snapshots') * 1e6:.0f} "
-            f"microseconds; {TITLES[worst.params['method']]} and their lists take "
-            f"{seconds_of(worst, 'vertices'):.2g} s on {BY_NAME[worst.params['dataset']].title} "
-            f"({worst.params['ranks']} ranks)."
-        )
-
 
 def _sizes(steps: int, vertices: int, ranks: int, received: int) -> Measurement:
     """Observe the partitioned sizes, and the rows that rank 0 receives."""
@@ -177,43 +174,3 @@ def _seconds(function: Callable[[], object], times: int = 20) -> float:
     for _ in range(times):
         function()
     return (time.perf_counter() - start) / times
-
-
-def prepared(rows: Sequence[Any], **params: Any) -> list[Any]:
-    """Rows of this experiment."""
-    return rows_of(rows, experiment="preparation", **params)
-
-
-def slowdowns(rows: Sequence[Any], method: str) -> dict[tuple[str, int], Ratio]:
-    """Seconds by vertices over seconds by snapshots by dataset and ranks."""
-    found = Table.of(prepared(rows, method=method)).where("speedup").by("dataset", "ranks")
-    ratios = {key: ratio_of(table) for key, table in found.items()}
-    return {key: ratio for key, ratio in ratios.items() if ratio is not None}
-
-
-def seconds_of(row: Any, setting: str) -> float:
-    """Median seconds to deal out by `snapshots` or by `vertices`."""
-    return number(row, "preparation_time", setting=setting)
-
-
-def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """A dot per way to deal out, one row per graph and number of ranks."""
-    found = []
-    for row in rows:
-        if row.experiment != "preparation" or row.instrumented:
-            continue
-        title = BY_NAME[row.params["dataset"]].title
-        point = {
-            "x": f"{title}, {row.params['ranks']} ranks",
-            "series": TITLES[row.params["method"]],
-            "row_ids": [row.id],
-        }
-        if row.status != "ok":
-            found.append({**point, "failed": f"{row.status}: {row.reason}"})
-            continue
-        if row.params["method"] == "ranges":
-            found.append(
-                {**point, "series": TITLES["snapshots"], "y": seconds_of(row, "snapshots")}
-            )
-        found.append({**point, "y": seconds_of(row, "vertices")})
-    return found

@@ -17,7 +17,7 @@ thread here; and `printed`, the speed with which the model takes, on 4 ranks, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -150,38 +150,32 @@ class TargetMachine:
         topology: with as many devices as are asked for, at least.
         speed: of a device, in threads of this machine.
         host_link: bytes per second of a device's port to its host.
-        error: relative error of the topology model where it could be measured, or None.
     """
 
     topology: Topology
     speed: float
     host_link: float = PCIE3_BYTES_PER_S
-    error: float | None = None
 
 
 @lru_cache(maxsize=64)
-def cluster(size: int, network: float | None = None) -> Topology:
-    """The first `size` devices of the paper's cluster, with `network` bytes/s per node."""
-    nodes = max(1, -(-size // GPUS_PER_NODE))
-    given = {} if network is None else {"network": network}
-    return esdg_cluster(nodes, **given).first(size)
+def cluster(size: int) -> Topology:
+    """The first `size` devices of the paper's cluster."""
+    return esdg_cluster(max(1, -(-size // GPUS_PER_NODE))).first(size)
 
 
-def v100_cluster(
-    size: int, speed: float, *, network: float | None = None, error: float | None = None
-) -> TargetMachine:
+def v100_cluster(size: int, speed: float) -> TargetMachine:
     """`size` V100 of the paper's cluster."""
-    return TargetMachine(cluster(size, network), speed, PCIE3_BYTES_PER_S, error)
+    return TargetMachine(cluster(size), speed)
 
 
-def h200(size: int, speed: float, *, error: float | None = None) -> TargetMachine:
+def h200(size: int, speed: float) -> TargetMachine:
     """`size` H200 of one node with NVSwitch; `speed` is that of a V100.
 
     Raises:
         InvalidInputError: more than eight.
     """
     faster = speed * H200_BYTES_PER_S / V100_BYTES_PER_S
-    return TargetMachine(h200_node().first(size), faster, PCIE5_BYTES_PER_S, error)
+    return TargetMachine(h200_node().first(size), faster, PCIE5_BYTES_PER_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +183,12 @@ class ProjectedSnapshotEpoch:
     """A projected epoch: seconds of the slowest rank, nothing overlapped. Never a measurement.
 
     Attributes:
-        size: P. compute_s, transfer_s, communicate_s: as in Figure 5.
-        topology: what it was projected to. error: of the topology model, or None.
+        compute_s, transfer_s, communicate_s: as in Figure 5.
     """
 
-    size: int
     compute_s: float
     transfer_s: float
     communicate_s: float
-    topology: str
-    error: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -321,12 +311,9 @@ def snapshot_epoch(
     )
     reduced = machine.topology.time(*ring)
     return ProjectedSnapshotEpoch(
-        size=size,
         compute_s=found.compute_s,
         transfer_s=2 * sent / machine.host_link,
         communicate_s=found.communicate_s + reduced,
-        topology=machine.topology.name,
-        error=machine.error,
     )
 
 
@@ -355,12 +342,9 @@ def vertex_epoch(
         apart * asked,
     )
     return ProjectedSnapshotEpoch(
-        size=size,
         compute_s=found.compute_s,
         transfer_s=2 * sent / machine.host_link,
         communicate_s=found.communicate_s + machine.topology.time(*gradient_ring(model, size)),
-        topology=machine.topology.name,
-        error=machine.error,
     )
 
 
@@ -372,48 +356,6 @@ def speedups(epochs: Mapping[int, ProjectedSnapshotEpoch]) -> dict[int, float]:
 
 CLUSTER = "16 nodes of 8 V100, NVLink inside, 2 x 100 Gb/s InfiniBand between"
 """The paper's machine in words (section 6.1); links inside a node are taken to be NVLink."""
-
-BAND = "median errors of computing and exchanges, by their share of the epoch"
-
-
-def scaled_points(
-    lines: Mapping[str, Mapping[int, ProjectedSnapshotEpoch]],
-    values: Callable[[Mapping[int, ProjectedSnapshotEpoch]], Mapping[int, float]],
-    costs: Costs,
-    links: tuple[float | None, float | None],
-    common: Mapping[str, object],
-) -> list[dict[str, object]]:
-    """Points of `scaling`: projected speed by reading, with what the model may be off by.
-
-    Args:
-        lines: epochs by P of each reading. values: from epochs to speed by P.
-        costs: of computing, as fitted here. links: largest and median error of the topology model.
-        common: keys of every point.
-    """
-    largest, typical = (error or 0.0 for error in links)
-    shares = "computing of other shares here"
-    worst, on = max((costs.error, shares), (largest, "exchanges of ranks here"))
-    points: list[dict[str, object]] = []
-    for reading, epochs in lines.items():
-        title = {"bandwidth": "V100 by its bandwidth", "printed": "V100 as Table 2 prints"}
-        for p, value in values(epochs).items():
-            share = epochs[p].share
-            off = 1 + (1 - share) * costs.typical + share * typical
-            points.append(
-                {
-                    **common,
-                    "series": f"esdg, {title.get(reading, reading)}",
-                    "x": p,
-                    "y": value,
-                    "low": value / off,
-                    "high": value * off,
-                    "projected": True,
-                    "model_error": worst,
-                    "model_error_on": on,
-                    "seconds": epochs[p].seconds,
-                }
-            )
-    return points
 
 
 def printed_speed(job: ProjectedModel) -> float | None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
-
-import torch
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.lab.charts import sweep
+from dgbench.lab import rules
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import observed
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.ranks import launch
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import (
     PlainTimeline,
@@ -24,24 +24,20 @@ from dgbench.systems.base.timeline import (
     load_timeline,
 )
 from dgbench.systems.esdg.experiments.rank_turns import take_rank_turns
-from dgbench.systems.esdg.experiments.recount import (
-    OVER_PAIRS,
-    Widths,
-    agree,
-    parted,
-    remote_ends,
-    remote_readers,
-)
-from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
+from dgbench.systems.esdg.experiments.recount import agree, parted
+from dgbench.systems.esdg.experiments.settings import BY_NAME, FORMS, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES
-from dgbench.systems.esdg.hybrid_plan import least_group, most_bytes, row_blocks
+from dgbench.systems.esdg.hybrid_plan import least_group, most_bytes, parts_of, row_blocks
 from dgbench.systems.esdg.oracle import (
     ResultRequest,
     TimelineOracle,
     TimelineResult,
     largest_gap,
 )
+from dgbench.systems.esdg.partition import block_ranges
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
+from dgbench.systems.esdg.vertex_plan import needs
+from dgbench.systems.esdg.volumes import hybrid_floats, timeline
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -63,32 +59,44 @@ TURNS: Final = {"smoke": 2, "quick": 5, "full": 20, "paper": 30}
 BUDGETS_S: Final = {"smoke": 0.1, "quick": 0.3, "full": 10.0, "paper": 30.0}
 
 
-class Sec65(Experiment):
-    paper = "esdg"
+PAPERS_GRAPH = rules.not_measurable(
+    "needs the paper's graph, which was not published, nor the settings of its generator; the "
+    "experiment 'sec65' trains a smaller graph so"
+)
+BY_GROUP = {"part": "groups", "per": ("ranks", "group_size")}
+STYLE = {
+    "series": "{ranks} ranks", "x": "group_size", "gaps": {"x": 1},
+    "xlabel": "ranks that share a snapshot", "base": 2, "ylog": False,
+}  # fmt: skip
+
+
+class Sec65(FormExperiment):
+    forms, name = FORMS, "sec65"
     sources: ClassVar = {"relative_error": "learned"}
-    name = "sec65"
-    title = "Section 6.5: splitting a snapshot"
-    question = "Can ranks share a snapshot that one of them cannot hold, and what does it cost?"
-    reading = (
-        "The paper's two large graphs were not published, nor how they were generated. Here a rank "
-        "gets three quarters of the memory that the largest snapshot of the generator's small run "
-        "takes, so that two must share it. Rows of a snapshot are split inside a group, snapshots "
-        "between groups. Accuracy is that of this small graph, on edges that the loss does not "
-        "score; it is not the paper's number."
-    )
-    claims = ("esdg-s65-large-1", "esdg-s65-large-2")
+    group = "{part}"
+    timeout_s = {"full": 1200, "paper": 1200, None: 60}
+    headline, unit = 100 * observed("accuracy", part="split"), "%"
+    figure_forms = (
+        Sweep(
+            "sec65", "Floats per vertex and step, by size of a group",
+            observed("floats", **BY_GROUP) / observed("vertices", part="groups", of="steps"),
+            **STYLE, ylabel="floats per vertex-step",
+        ),
+        Sweep(
+            "sec65_time", "Time of an epoch, by size of a group",
+            observed("epoch_time", **BY_GROUP), **STYLE, ylabel="seconds",
+        ),
+    )  # fmt: skip
+    claims = dict.fromkeys(("esdg-s65-large-1", "esdg-s65-large-2"), PAPERS_GRAPH)
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        limit = 1200 if preset in ("full", "paper") else 60
         return [
-            self.cell_of(
-                {"part": part, "dataset": SAMPLES[0], "model": MODEL, "ranks": ranks},
-                part,
-                timeout_s=limit,
+            self.cell(
+                {"part": part, "dataset": SAMPLES[0], "model": MODEL, "ranks": ranks}, preset,
                 unavailable=devices_lacking(ranks, device),
             )
             for part, ranks in (("split", 2), ("groups", RANKS))
-        ]
+        ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         task = workload(
@@ -101,28 +109,6 @@ class Sec65(Experiment):
         if cell.params["part"] == "split":
             return _split(task, ranks, context, cell.timeout_s)
         return _groups(task, ranks, context, cell.timeout_s)
-
-    def figures(self) -> list[FigureSpec]:
-        options = {"xlabel": "ranks that share a snapshot", "base": 2, "ylog": False}
-        return [
-            sweep("sec65", "Floats per vertex and step, by size of a group", volume_points,
-                **options, ylabel="floats per vertex-step"),
-            sweep("sec65_time", "Time of an epoch, by size of a group", time_points, **options,
-                ylabel="seconds"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = rows_of(rows, experiment="sec65", part="split")
-        if not found:
-            return ""
-        row = found[0]
-        largest, budget = (number(row, "memory", of=of) for of in ("largest", "budget"))
-        return (
-            f"A snapshot of {largest / 1e6:.2g} MB, more than the {budget / 1e6:.2g} MB of one "
-            f"rank, is trained on by two, equal to one process up to "
-            f"{row.deviation['output']:.1e}; accuracy {number(row, 'accuracy'):.0%} after "
-            f"{number(row, 'epochs')} epochs on this small graph."
-        )
 
 
 def _split(
@@ -242,55 +228,15 @@ def _bytes_check(steps: Sequence[Csr], group: int, own: Measurement) -> ResultCh
 def _volume_check(
     task: TimelineWorkload, data: SnapshotSequence, ranks: int, own: Measurement
 ) -> ResultCheck:
-    """Floats of every group size, pair by pair of ranks and edge by edge inside the groups."""
-    todo = TimelineTask(data, task)
-    steps = [data.topology[t] for t in range(todo.steps)]
-    nodes, dims = data.num_nodes, Widths.of(task.model, window=task.window).redistributed
+    """Floats of every group size against closed forms."""
+    todo, net = TimelineTask(data, task), timeline(task.model, window=task.window)
+    steps, nodes = [data.topology[t] for t in range(todo.steps)], data.num_nodes
     wanted = Measurement()
-    wanted.observe("vertices", len(steps) * nodes, of="steps")
     for group in GROUPS:
-        rows = [set(part) for part in parted(range(nodes), group)]
-        owned = [set(part) for part in parted(range(nodes), ranks)]
-        held = parted(range(len(steps)), ranks // group)
-        # A rank has some rows of its group's snapshots, and all steps of its vertices.
-        stay = sum(
-            len(held[rank // group]) * len(rows[rank % group] & owned[rank])
-            for rank in range(ranks)
-        )
-        moved = 3 * sum(map(sum, dims)) * (len(steps) * nodes - stay)
-        owner = torch.cat([torch.full((len(part),), i) for i, part in enumerate(rows)])
-        ends = remote_ends((todo.pairs(t)[0] for t in range(todo.steps)), owner, group)
-        sent = moved + 18 * remote_readers(steps, owner, group) + 12 * ends
+        parts = parts_of(row_blocks(steps, nodes, group, BALANCE))
+        ends = [todo.pairs(t)[0] for t in range(todo.steps)]
+        pairs = sum(needs(target, source, parts).shape[1] for source, target in ends)
+        blocks = block_ranges(todo.steps, 1)
+        sent = hybrid_floats(net, steps, nodes, blocks, ranks, group, remote_pairs=pairs)
         wanted.observe("floats", sent, group_size=group)
-    return agree(own, wanted, against=OVER_PAIRS)
-
-
-def _by_group(rows: Sequence[Any], metric: str) -> Table:
-    return Table.of(rows, experiment="sec65", part="groups").where(metric)
-
-
-def volume_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Counted floats of an epoch by size of a group."""
-    return [
-        {
-            "series": f"{one['ranks']} ranks",
-            "x": one["group_size"],
-            "y": one.value / number(one.row, "vertices", of="steps"),
-            "counted": True,
-            "row_ids": [one.row.id],
-        }
-        for one in _by_group(rows, "floats")
-    ]
-
-
-def time_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Median epoch by size of a group."""
-    return [
-        {
-            "series": f"{one['ranks']} ranks",
-            "x": one["group_size"],
-            "y": one.value,
-            "row_ids": [one.row.id],
-        }
-        for one in _by_group(rows, "epoch_time")
-    ]
+    return agree(own, wanted, against="closed forms")

@@ -7,12 +7,13 @@ edges of a snapshot; the experiment `table1` finds them again at the size of a p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dgbench.lab.estimates import PaperForms
-from dgbench.lab.evidence import PapersGraphs
+from dgbench.lab.evidence import PapersGraphs, some
 from dgbench.lab.printed import expanded, ledger
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName
@@ -97,7 +98,13 @@ MODEL_TITLES: Final = {"tm_gcn": "TM-GCN", "cd_gcn": "CD-GCN", "evolvegcn_o": "E
 FORMS: Final = PaperForms(
     "esdg",
     texts=LEDGER.with_name("texts.yaml"),
-    labels={"dataset": BY_NAME.title, "model": MODEL_TITLES},
+    labels={
+        "dataset": BY_NAME.title,
+        "model": MODEL_TITLES,
+        "blocks": lambda count: some(count, "block"),
+        "seed": "seed {}".format,
+    },
+    facts={"origin": ("dataset", lambda name: "real" if BY_NAME[name].real else "paper")},
     order={"dataset": [graph.name for graph in ALL], "model": MODELS},
 )
 SMOOTHING: Final = {"tm_gcn": "m_transform", "cd_gcn": "none", "evolvegcn_o": "edge_life"}
@@ -114,7 +121,14 @@ def table2(column: str, model: str) -> dict[int, float]:
     return {ranks: float(value) for ranks, value in said.items() if value != "DNR"}
 
 
-NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- esdg --device cuda"
+WITHIN: Final = 0.25
+"""Relative tolerance of volumes, times and factors that a model or other data give."""
+
+
+def printed_at(value: Mapping[int, Any], at: Mapping[str, Any]) -> float | None:
+    """A claim's number at so many ranks; None where nothing ran or is printed."""
+    number = value.get(at["ranks"])
+    return number if isinstance(number, int | float) else None
 
 
 def snapshots(preset: Preset) -> int | None:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
-from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
-from dgbench.datasets.transforms import factors, m_transform
+from dgbench.datasets.transforms import EdgeLives, factors, m_transform
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import encode_sequence
-from dgbench.lab.charts import failures, mark, sweep
-from dgbench.lab.grid import Grid
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.estimates import prefer, real_data
+from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.printed import ledger
+from dgbench.lab.quantities import observed, of_rows
 from dgbench.lab.result_checks import ResultCheck, equal, summarised
-from dgbench.lab.table import number, rows_of
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import number
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.esdg.experiments.common import Changes, Occurrences, formula
+from dgbench.systems.base import Cell, Measurement, RunContext
+from dgbench.systems.esdg.experiments.common import (
+    Changes,
+    Occurrences,
+    formula,
+    smallest_length,
+)
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     RawEdges,
@@ -29,7 +37,13 @@ from dgbench.systems.esdg.experiments.recount import (
     first_life,
     sequence_bytes,
 )
-from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, LEDGER, SnapshotGraph, panel
+from dgbench.systems.esdg.experiments.settings import (
+    BY_NAME,
+    COUNTED,
+    FORMS,
+    LEDGER,
+    SnapshotGraph,
+)
 
 LIVES = (1, 2, 5, 10, 20, 40, 80)
 MAX_ENTRIES = {"smoke": 1_000_000, "quick": 2_000_000, "full": 60_000_000, "paper": 200_000_000}
@@ -39,29 +53,65 @@ PAPER_GAIN = float(ledger(LEDGER)["abs-gd-transfer"]["high"])
 GAINS = (4.0, PAPER_GAIN)
 
 
-class Smoothing(Grid):
-    paper = "esdg"
-    name = "smoothing"
-    sources: ClassVar = {"portion": "counted", "relative_error": "counted"}
-    title = "Smoothing and the graph difference"
-    claims = (
-        "esdg-s32-gd-bytes",
-        "esdg-s54-window-equivalence",
-    )
-    device = "cpu"
-    question = "How long must edges live for the difference to pay, and what does it save then?"
-    reading = (
-        "delta is (added + removed) / entries between neighbouring snapshots. Bytes are those of "
-        "the matrices, with int64 indices and a float32 per entry unless said otherwise; the first "
-        "snapshot goes plain. An edge life and a window of the same length keep the same entries, "
-        "so one sweep serves both. Counts come from how long edges wait between occurrences; one "
-        "length per graph is made and encoded, and its bytes must be those counted. The paper does "
-        "not say whether the diagonal of A + I is sent; both are counted. The overlap of raw "
-        "snapshots of a twin is an assumption."
-    )
+SENT = observed("topology_sent", per=("origin", "dataset"), life=LIVES)
+GAIN = SENT.where(format="plain") / SENT.where(format="forced")
+"""Bytes of plain snapshots over those of differences, which are sent also where they are larger."""
+SMOOTHED = observed("edges", per=("origin", "dataset"), life=LIVES) / observed(
+    "edges", per=("origin", "dataset")
+)
+"""Smoothed over raw edges."""
+MADE, EQUAL = (
+    observed("snapshots", per="dataset", of=of).keep(prefer(real_data)) for of in ("made", "equal")
+)
+NORMALISED = (100 * observed("relative_error", of="normalised")).keep(prefer(real_data))
+PLACES = {"panel": "{origin}", "series": "{dataset}", "x": "life", "gaps": {"x": 1}}
 
-    axes: ClassVar = {"dataset": {"smoke": SMOKE, None: [graph.name for graph in COUNTED]}}
-    timeout_s: ClassVar = {"paper": 900, None: 120}
+
+def made_otherwise(row: Any) -> float:
+    """Bytes of the snapshots that were made and encoded beyond those counted; NaN without any."""
+    life = number(row, "smoothing_length", None, of="made")
+    if life is None:
+        return math.nan
+    made, counted = (
+        [number(row, "topology_sent", format=form, **dims) for form in ("sent", "forced")]
+        for dims in ({"of": "made"}, {"life": life})
+    )
+    return max(abs(a - b) for a, b in zip(made, counted, strict=True))
+
+
+MADE_AS_COUNTED = rules.all_equal(
+    of_rows(made_otherwise, per="dataset", experiment="smoothing").pooled("max"), 0
+)
+"""Snapshots of one length that were made and encoded take as many bytes as were counted."""
+
+
+class Smoothing(FormExperiment):
+    forms, name = FORMS, "smoothing"
+    device = "cpu"
+    sources = {"portion": "counted", "relative_error": "counted"}
+    axes = {"dataset": {"smoke": SMOKE, None: [graph.name for graph in COUNTED]}}
+    timeout_s = {"paper": 900, None: 120}
+    headline, unit = GAIN.where(life=1), "x"
+    figure_forms = (
+        Sweep(
+            "smoothing",
+            "Bytes of plain snapshots over bytes by difference, by length of smoothing", GAIN,
+            **PLACES, xlabel="snapshots that an edge lives, or window",
+            ylabel="fewer bytes (x)", hline=PAPER_GAIN,
+            hline_label=f"the paper's most, {PAPER_GAIN}x",
+        ),
+        Sweep(
+            "smoothing_nnz", "Smoothed over raw edges, by length of smoothing", SMOOTHED, **PLACES,
+            xlabel="snapshots that an edge lives, or window", ylabel="smoothed / raw edges",
+            guide_slope=1.0,
+        ),
+    )  # fmt: skip
+    claims = {
+        "esdg-s54-window-equivalence": combine.shown_beside(
+            rules.all_equal(EQUAL - MADE, 0),
+            {"normalised values differ by up to": NORMALISED.pooled("max")}, "%",
+        ),
+    }  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -83,56 +133,6 @@ class Smoothing(Grid):
         with one_thread():  # snapshots of a few thousand entries, by the hundred
             _make(counted, found, edges, graph.edge_life, MAX_ENTRIES[context.preset], swept)
         return counted
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("smoothing",
-                "Bytes of plain snapshots over bytes by difference, by length of smoothing",
-                gain_points, xlabel="snapshots that an edge lives, or window",
-                ylabel="fewer bytes (x)", hline=PAPER_GAIN,
-                hline_label=f"the paper's most, {PAPER_GAIN}x"),
-            sweep("smoothing_nnz", "Smoothed over raw edges, by length of smoothing", nnz_points,
-                xlabel="snapshots that an edge lives, or window", ylabel="smoothed / raw edges",
-                guide_slope=1.0),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = rows_of(rows, experiment="smoothing")
-        if not found:
-            return ""
-        shortest = {"of": "shortest", "gain": PAPER_GAIN}
-        lives = sorted(filter(None, (number(r, "smoothing_length", **shortest) for r in found)))
-        raw = {r.params["dataset"]: gain(r, 1, "forced") for r in found}
-        lost = [name for name, value in raw.items() if value < 1]
-        simulator = [raw[name] for name in raw if name.startswith("amlsim-")]
-        text = (
-            f"A gain of {PAPER_GAIN}x needs edges that live {lives[0]} to {lives[-1]} snapshots "
-            f"(median {median(lives):g}). "
-            if lives
-            else f"No graph reaches a gain of {PAPER_GAIN}x. "
-        )
-        text += (
-            f"Differences of raw snapshots are larger than the snapshots on {len(lost)} of "
-            f"{len(raw)} graphs ({min(raw.values()):.2g}x to {max(raw.values()):.2g}x); sent plain "
-            "then, they gain nothing."
-        )
-        if simulator and max(simulator) < 1:
-            text += (
-                f" That holds for small runs of the paper's own generator, too "
-                f"({max(simulator):.2g}x), so the paper's up to 2x for CD-GCN needs snapshots that "
-                "repeat edges or add them up."
-            )
-        loops = [
-            gain(r, 1, "loops_sent", "loops_plain")
-            for r in found
-            if BY_NAME[r.params["dataset"]].printed
-        ]
-        if loops:
-            text += (
-                f" With the loops of A + I sent along, raw snapshots of the paper's graphs (twins) "
-                f"would gain {min(loops):.2g}x to {max(loops):.2g}x."
-            )
-        return text
 
 
 def lengths(graph: SnapshotGraph) -> list[int]:
@@ -159,18 +159,10 @@ def _observe_bytes(counted: Measurement, life: int, changes: Changes, nodes: int
         counted.observe("topology_sent", count, format=format_, life=life)
 
 
-def _first_life(lives: Any, wanted: float) -> int:
+def _first_life(lives: EdgeLives, wanted: float) -> int:
     """The shortest life whose differences take a `wanted`th of the bytes, or 0."""
-    low, high = 1, max(1, lives.steps - 1)
-    if formula(Changes.of(lives, high).share) < wanted:
-        return 0
-    while low < high:  # longer lives change less
-        middle = (low + high) // 2
-        if formula(Changes.of(lives, middle).share) >= wanted:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    pays = lambda life: formula(Changes.of(lives, life).share) >= wanted  # noqa: E731
+    return smallest_length(pays, max(1, lives.steps - 1)) or 0
 
 
 def _recounted(
@@ -268,52 +260,3 @@ def _normalised_gap(lived: Csr, averaged: Csr) -> float:
 
     one, two = entries(lived), entries(averaged)
     return float((one - two).norm() / two.norm())
-
-
-def gain(row: Any, life: int, sent: str = "sent", plain: str = "plain") -> float:
-    """Bytes of plain snapshots over bytes by difference, of a length that was swept.
-
-    Args:
-        sent: `forced` sends differences always, also where they are larger; `loops_sent` those of
-            A + I, over `loops_plain`.
-    """
-    top, bottom = (number(row, "topology_sent", format=f, life=life) for f in (plain, sent))
-    return top / bottom
-
-
-def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Gain by length, without falling back, so that losses show."""
-    return _points(rows, lambda row, life: gain(row, life, "forced"))
-
-
-def nnz_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Smoothed over raw edges by length."""
-    return _points(rows, lambda row, life: number(row, "edges", life=life) / number(row, "edges"))
-
-
-def _points(rows: Sequence[Any], y_of: Any) -> list[dict[str, Any]]:
-    points: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment="smoothing"):
-        title, graph = panel(row), BY_NAME[row.params["dataset"]]
-        for life in LIVES:
-            points.append(
-                mark(
-                    row,
-                    panel="real graphs" if graph.real else "the paper's graphs",
-                    series=title,
-                    x=life,
-                    y=y_of(row, life),
-                    counted=True,
-                )
-            )
-    for row in failures(rows, "smoothing"):
-        graph = BY_NAME[row.params["dataset"]]
-        points.append(
-            {
-                "panel": "real graphs" if graph.real else "the paper's graphs",
-                "series": graph.title,
-                "x": 1,
-                "failed": f"{row.status}: {row.reason}",
-            }
-        )
-    return points

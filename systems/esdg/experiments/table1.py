@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from dgbench.datasets.transforms import EdgeLives
-from dgbench.lab.charts import chart, failures, mark
-from dgbench.lab.grid import Grid
+from dgbench.lab import outcomes
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.evidence import uses_twin
+from dgbench.lab.figure_forms import FigureForm
+from dgbench.lab.printed import same_printed
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import number, rows_of
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry, number
 from dgbench.systems.base import Cell, Measurement, RunContext
-from dgbench.systems.esdg.experiments.common import Changes, Occurrences
+from dgbench.systems.esdg.experiments.common import Changes, Occurrences, smallest_length
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     RawEdges,
@@ -19,7 +24,13 @@ from dgbench.systems.esdg.experiments.recount import (
     change_share,
     first_life,
 )
-from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, GRAPHS, SnapshotGraph
+from dgbench.systems.esdg.experiments.settings import (
+    BY_NAME,
+    COUNTED,
+    FORMS,
+    GRAPHS,
+    SnapshotGraph,
+)
 
 COLUMNS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "N": ("vertices", {}),
@@ -67,90 +78,64 @@ def _recounted(found: Occurrences, graph: SnapshotGraph, own: Measurement) -> li
 
 def smallest_life(lives: EdgeLives, ratio: float) -> int | None:
     """The smallest edge life or window with at least `ratio` times the raw entries, or None."""
-    raw = lives.raw().sum()
-    # Entries grow with the life, so halving finds it.
-    low, high = 1, max(1, lives.steps)
-    if lives.entries(high).sum() < ratio * raw:
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        if lives.entries(middle).sum() >= ratio * raw:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    least = ratio * lives.raw().sum()
+    return smallest_length(lambda life: lives.entries(life).sum() >= least, max(1, lives.steps))
 
 
-def printed(row: Any) -> dict[str, int]:
-    """The line of Table 1 of a row's graph; empty for graphs of our own."""
-    return BY_NAME[row.params["dataset"]].printed
+SIZES = {key: observed(metric, per="dataset", **dims) for key, (metric, dims) in COLUMNS.items()}
 
 
-def counted(row: Any) -> dict[str, int]:
-    """The same line as it was counted."""
-    return {key: number(row, metric, **dims) for key, (metric, dims) in COLUMNS.items()}
+def has_printed_sizes(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries on the graphs of Table 1."""
+    return [one for one in entries if BY_NAME[one["dataset"]].printed]
 
 
-def ratio_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Ratio of smoothed to raw edges, printed and counted."""
-    points: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment="table1"):
-        said, found = printed(row), counted(row)
-        points += [
-            mark(
-                row,
-                claim=f"{BY_NAME[row.params['dataset']].title} {key} / nnz",
-                paper=said[key] / said["nnz"],
-                measured=found[key] / found["nnz"],
-            )
-            for key in (RATIOS if said else ())
-        ]
-    points += [
-        {
-            "claim": f"{BY_NAME[row.params['dataset']].title} {key} / nnz",
-            "failed": f"{row.status}: {row.reason}",
+def printed_ratio(
+    context: EvaluationContext, dims: Mapping[str, Any], one: Estimate
+) -> Mapping[str, Any]:
+    """The ratio as printed, beside its mark."""
+    printed = BY_NAME[dims["dataset"]].printed
+    return {"paper": printed[dims["of"]] / printed["nnz"], "twin": uses_twin(one.rows)}
+
+
+def printed_sizes(graph: SnapshotGraph) -> outcomes.Rule:
+    """Every printed number of one graph, at its printed digits."""
+
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
+        found = {
+            key: one
+            for key, quantity in SIZES.items()
+            for one in quantity.where(dataset=graph.name).estimates(context).values()
         }
-        for row in failures(rows, "table1")
-        for key in (RATIOS if printed(row) else ())
-    ]
-    return points
+        if not found:
+            return outcomes.RuleOutcome(lacking="the graph was not opened in this run")
+        counts = {key: int(one.value) for key, one in found.items()}
+        sides = tuple(
+            (key, 1 if same_printed(count, graph.printed[key]) else -1)
+            for key, count in counts.items()
+        )
+        return outcomes.RuleOutcome(sides, found["N"].rows, counts)
+
+    return rule
 
 
-CHARTS = (
-    chart(
-        "paper_vs_measured",
-        "table1",
-        "Smoothed over raw edges, printed and of the fitted twins",
-        ratio_points,
-    ),
-)
-
-
-class Table1(Grid):
-    paper = "esdg"
-    name = "table1"
-    title = "Table 1: the graphs"
-    claims = (
-        "esdg-tab1-epinions",
-        "esdg-tab1-flickr",
-        "esdg-tab1-youtube",
-        "esdg-tab1-amlsim",
-    )
+class Table1(FormExperiment):
+    forms, name = FORMS, "table1"
     device = "cpu"
-    sources: ClassVar = {"portion": "counted"}
-    own_data = "it compares graphs with the sizes that the paper prints of them"
-    question = "Are the graphs the ones that the paper describes, and how long must edges live?"
-    reading = (
-        "nnz are distinct edges of each snapshot without self loops, summed over snapshots. The "
-        "paper prints neither the edge life nor the window. Ours are the smallest that reach its "
-        "ratio of smoothed to raw edges, so the smoothed sizes of twins agree by construction and "
-        "decide nothing, as do the sizes that a twin is made from. Everything is counted from how "
-        "long edges wait between occurrences; no smoothed snapshot is made."
-    )
-
-    axes: ClassVar = {"dataset": {"smoke": SMOKE, None: [graph.name for graph in COUNTED]}}
-    timeout_s: ClassVar = {"paper": 900, None: 120}
-    charts = CHARTS
+    sources = {"portion": "counted"}
+    axes = {"dataset": {"smoke": SMOKE, None: [graph.name for graph in COUNTED]}}
+    timeout_s = {"paper": 900, None: 120}
+    headline = observed("smoothing_length", per=("dataset", "smoothing"), of="shortest")
+    unit = "snapshots"
+    figure_forms = (
+        FigureForm(
+            "paper_vs_measured", "table1",
+            "Smoothed over raw edges, printed and of the fitted twins",
+            {key: (SIZES[key] / SIZES["nnz"]).keep(has_printed_sizes) for key in RATIOS},
+            {"claim": "{dataset} {of} / nnz"}, value="measured", more=printed_ratio, gaps={},
+        ),
+    )  # fmt: skip
+    claims = {f"esdg-tab1-{graph.name}": printed_sizes(graph) for graph in GRAPHS}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -171,22 +156,3 @@ class Table1(Grid):
                 counted.observe("smoothing_length", shortest, of="shortest", **smoothing)
         counted.checks = _recounted(found, graph, counted)
         return counted
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = [r for r in rows_of(rows, experiment="table1") if printed(r)]
-        if not found:
-            return ""
-
-        def shortest(row: Any, key: str) -> int:
-            return number(row, "smoothing_length", of="shortest", **COLUMNS[key][1])
-
-        lives = ", ".join(
-            f"{BY_NAME[r.params['dataset']].title} l = {shortest(r, 'edge_life')}, "
-            f"w = {shortest(r, 'M_product')}"
-            for r in found
-        )
-        real = sum(not r.data.get("twin") for r in found)
-        return (
-            f"{real} of {len(GRAPHS)} graphs are held as real data, the others are twins fitted to "
-            f"published sizes. Here the printed ratios of smoothed to raw edges need {lives}."
-        )

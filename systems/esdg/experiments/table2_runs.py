@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dgbench.datasets import SnapshotSequence
 from dgbench.lab.compare import observe_speedup, take_control, with_control
-from dgbench.lab.result_checks import close, summarised
+from dgbench.lab.result_checks import ResultCheck, equal, summarised
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import (
@@ -21,12 +21,8 @@ from dgbench.systems.base.transport import Transport
 from dgbench.systems.esdg.experiments.rank_turns import SnapshotRaceResult, take_rank_turns
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
-    OVER_PAIRS,
-    Widths,
     agree,
     partition_check,
-    redistributed,
-    remote_ends,
     remote_readers,
 )
 from dgbench.systems.esdg.experiments.settings import BY_NAME, SMOOTHING, workload
@@ -48,6 +44,7 @@ from dgbench.systems.esdg.volumes import (
 RANKS: Final = (4, 16, 64)
 """P of Table 2."""
 
+CLOSED_FORMS: Final = "closed forms"
 
 HYPER_FLOATS: Final = 18
 """Floats per vertex and step that a remote part reads: width 6, second layer alone, 3 passes."""
@@ -115,93 +112,30 @@ def sample_workload(params: Mapping[str, Any], preset: Preset) -> TimelineWorklo
 
 
 def walk(model: str, ranks: int) -> Measurement:
-    """Every message of an epoch at the paper's size, and what formulas say."""
-    net = timeline(model)
-    counted = count_snapshot(model, size=ranks)
+    """Every message of an epoch at the paper's size, and what closed forms say."""
+    net, pairs = timeline(model), ranks * (ranks - 1)
     layers = len(net.redistributed_dims)
-    phases = {
-        phase: counted.total("floats", phase=phase) for phase in ("forward", "rerun", "backward")
-    }
-    found = _walk(
-        phases,
-        # All ranks talk to all others in each redistribution.
-        {
-            phase: counted.total("messages", phase=phase) // (ranks * (ranks - 1))
-            for phase in ("forward", "backward")
-        },
-        floats=counted.total("floats"),
-        formula=snapshot_floats(net, PAPER_NODES, block_ranges(PAPER_STEPS, 1), ranks),
-        messages=counted.total("messages"),
-        layers=layers,
-        width=floats_per_vertex_step(net),
-        gradients=gradient_floats(net, ranks),
-        size=(PAPER_STEPS, PAPER_NODES),
-    )
-    if ranks == RANKS[0]:
-        plain = count_snapshot(model, size=ranks, checkpoint=False)
-        found.observe("floats", plain.total("floats"), setting="without_rerun")
-    found.checks = [agree(found, _walked(model, ranks), against=OVER_PAIRS)]
-    found.observe("estimate", counted.total("floats") / 1e9, of="floats")
-    return found
-
-
-def _walk(
-    phases: Mapping[str, int],
-    exchanges: Mapping[str, int],
-    *,
-    floats: int,
-    formula: int,
-    messages: int,
-    layers: int,
-    width: int,
-    gradients: int,
-    size: tuple[int, int],
-) -> Measurement:
-    """Counts of a walk; `size` are T and N."""
+    counted = count_snapshot(model, size=ranks)
+    formula = snapshot_floats(net, PAPER_NODES, block_ranges(PAPER_STEPS, 1), ranks)
     found = Measurement()
-    for phase, count in phases.items():
-        found.observe("floats", count, phase=phase)
-    for phase, count in exchanges.items():
-        found.observe("exchanges", count, phase=phase)
-    found.observe("floats", floats)
+    for phase in ("forward", "rerun", "backward"):
+        found.observe("floats", counted.total("floats", phase=phase), phase=phase)
+    for phase in ("forward", "backward"):  # all ranks talk to all others in each redistribution
+        found.observe("exchanges", counted.total("messages", phase=phase) // pairs, phase=phase)
+    found.observe("floats", counted.total("floats"))
     found.observe("floats", formula, method="formula")
-    found.observe("messages", messages)
+    found.observe("messages", counted.total("messages"))
     found.observe("exchanges", layers, of="layers")
-    found.observe("columns", width, of="redistributed")
-    found.observe("floats", gradients, of="gradients")
-    found.observe("snapshots", size[0])
-    found.observe("vertices", size[1])
+    found.observe("columns", floats_per_vertex_step(net), of="redistributed")
+    found.observe("floats", gradient_floats(net, ranks), of="gradients")
+    found.observe("snapshots", PAPER_STEPS)
+    found.observe("vertices", PAPER_NODES)
+    found.observe("estimate", counted.total("floats") / 1e9, of="floats")
+    # There and back, in each of three passes.
+    closed = {"floats": formula, "messages": 3 * 2 * layers * pairs}
+    totals = {name: counted.total(name) for name in closed}
+    found.checks = [equal("counters", totals, closed, against=CLOSED_FORMS)]
     return found
-
-
-def _walked(model: str, ranks: int) -> Measurement:
-    """The counters of a walk again, pair by pair, from widths of tensors."""
-    widths = Widths.of(model, task="class")
-    layers, pairs = len(widths.redistributed), ranks * (ranks - 1)
-    forward, backward = (
-        int(
-            redistributed(
-                widths.redistributed, PAPER_STEPS, PAPER_NODES, ranks, forward=f, backward=1 - f
-            ).sum()
-        )
-        for f in (1, 0)
-    )
-    wanted = _walk(
-        {"forward": forward, "rerun": forward, "backward": backward},
-        {"forward": 2 * layers, "backward": 2 * layers},
-        floats=2 * forward + backward,
-        formula=2 * forward + backward,
-        # There and back, in each of three passes.
-        messages=3 * 2 * layers * pairs,
-        layers=layers,
-        width=sum(map(sum, widths.redistributed)),
-        # Each rank of a ring sends all but the P-th part twice.
-        gradients=2 * (ranks - 1) * widths.parameters,
-        size=(192, 1_000_000),
-    )
-    if ranks == RANKS[0]:
-        wanted.observe("floats", forward + backward, setting="without_rerun")
-    return wanted
 
 
 def part(task: TimelineWorkload, method: str) -> Measurement:
@@ -253,35 +187,33 @@ def mix(mixing: float, preset: Preset) -> Measurement:
 
 def _remote(steps: list[Any], num_nodes: int, method: str, data: dict[str, Any]) -> Measurement:
     vertex_steps, edges = len(steps) * num_nodes, sum(csr.nnz for csr in steps)
-    found, wanted = Measurement(data=data), Measurement()
+    found, checks = Measurement(data=data), []
     found.observe("vertices", vertex_steps, of="steps")
     found.observe("vertices", num_nodes, of="graph")
     found.observe("edges", edges)
     found.observe("density", edges / vertex_steps, of="edges")
-    wanted.observe("vertices", len(steps) * num_nodes, of="steps")
-    wanted.observe("vertices", steps[0].indptr.numel() - 1, of="graph")
-    wanted.observe("edges", sum(csr.indices.numel() for csr in steps))
-    used = method
-    checks = []
     for ranks in RANKS:
         parts = split_vertices(steps, ranks, method)  # type: ignore[arg-type]
-        used = parts.method
         remote = remote_reads(steps, parts)
         # What the paper's graph would send if its vertex-steps were like these.
         scaled = HYPER_FLOATS * (remote / vertex_steps) * PAPER_STEPS * PAPER_NODES / 1e9
         found.observe("remote_reads", remote, ranks=ranks)
         found.observe("density", remote / vertex_steps, of="remote_reads", ranks=ranks)
         found.observe("estimate", scaled, of="floats", ranks=ranks)
-        readers = remote_readers(steps, parts.owner, ranks)
-        wanted.observe("remote_reads", readers, ranks=ranks)
-        lists = [parts.vertices(part) for part in range(ranks)]
-        checks.append(partition_check(lists, num_nodes, f"{ranks} parts"))
-        # Widths 6, three passes, 192 steps of a million vertices.
-        sent = 18 * readers / (len(steps) * num_nodes) * 192e6 / 1e9
-        checks.append(close("volumes", scaled, sent, 1e-9, against=OVER_EDGES))
-    checks.append(agree(found, wanted, against=OVER_EDGES))
-    found.notes, found.checks = [f"vertices parted by {used}"], summarised(checks)
+        checks += _parts_checks(steps, parts)
+    found.notes, found.checks = [f"vertices parted by {parts.method}"], summarised(checks)
     return found
+
+
+def _parts_checks(steps: list[Any], parts: VertexParts) -> list[ResultCheck]:
+    """Each vertex is in one part, and remote reads of the last snapshot are those of its edges."""
+    lists = [parts.vertices(part) for part in range(parts.size)]
+    reads = remote_reads(steps[-1:], parts)
+    return [
+        partition_check(lists, len(parts.owner), f"{parts.size} parts"),
+        equal("counters", {"last": reads},
+              {"last": remote_readers(steps[-1:], parts.owner, parts.size)}, against=OVER_EDGES),
+    ]  # fmt: skip
 
 
 def race(
@@ -336,12 +268,7 @@ def race(
         checks = turns.checks(oracle)
         found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
         kept.keep(turns.losses, checks)
-    lists = [parts.vertices(rank) for rank in range(ranks)]
-    found.checks = [
-        *checks,
-        agree(found, _recounted(task, data, parts, turns), against=OVER_PAIRS),
-        partition_check(lists, data.num_nodes, f"{ranks} parts"),
-    ]
+    found.checks += checks
     for name in ("snapshot", *(more or {})):
         observe_speedup(found, turns.seconds["vertex"], turns.seconds[name], setting=name)
     if lean:
@@ -358,92 +285,40 @@ def race(
     return found
 
 
-def _observe_graph(
-    formulas: Mapping[str, int],
-    *,
-    vertex_steps: int,
-    width: int,
-    remote: int,
-    edges: int,
-    parameters: int,
-) -> Measurement:
-    """Observe the sizes of the trained graph, and the traffic by formulas, by setting."""
-    found = Measurement()
-    for setting, count in formulas.items():
-        found.observe("floats", count, method="formula", setting=setting)
-    found.observe("vertices", vertex_steps, of="steps")
-    found.observe("columns", width, of="redistributed")
-    found.observe("remote_reads", remote)
-    found.observe("edges", edges)
-    found.observe("parameters", parameters)
-    return found
-
-
-def _recounted(
-    task: TimelineWorkload, data: SnapshotSequence, parts: VertexParts, turns: SnapshotRaceResult
-) -> Measurement:
-    """Recount the traffic: pair by pair of ranks, and edge by edge of the snapshots and pairs."""
-    todo = TimelineTask(data, task)
-    steps = [data.topology[t] for t in range(todo.steps)]
-    size, widths = parts.size, Widths.of(task.model, window=task.window)
-    sent, reused = (
-        int(
-            redistributed(
-                widths.redistributed, len(steps), data.num_nodes, size, forward=forward
-            ).sum()
-        )
-        for forward in (2, 1)
-    )
-    remote = remote_readers(steps, parts.owner, size)
-    ends = remote_ends((todo.pairs(t)[0] for t in range(todo.steps)), parts.owner, size)
-    # Rows of six floats: hidden ones in each pass, outputs of the pairs in those with a loss.
-    asked = {"vertex": 18 * remote + 12 * ends, LEAN: 12 * remote + 12 * ends}
-    wanted = _observe_graph(
-        {"snapshot": sent, "reuse": reused, "vertex": asked["vertex"]},
-        vertex_steps=len(steps) * data.num_nodes,
-        width=sum(map(sum, widths.redistributed)),
-        remote=remote,
-        edges=sum(csr.indices.numel() for csr in steps),
-        parameters=widths.parameters,
-    )
-    volumes = {"snapshot": sent, "reuse": reused, **asked}
-    reduced = 2 * (size - 1) * (widths.parameters + 1)
-    for name in turns.traffic:
-        if name in volumes:
-            wanted.observe("floats", volumes[name], setting=name)
-        wanted.observe("floats", reduced, setting=name, of="reduced")
-    return wanted
-
-
 def _traffic(
     task: TimelineWorkload, data: SnapshotSequence, parts: VertexParts, turns: SnapshotRaceResult
 ) -> Measurement:
-    """Floats that a trained epoch sent, and what formulas say; all-reduces apart."""
-    todo = TimelineTask(data, task)
+    """Floats that a trained epoch sent, and what closed forms say; all-reduces apart."""
+    todo, size = TimelineTask(data, task), parts.size
     steps = [data.topology[t] for t in range(todo.steps)]
-    net = timeline(task.model, window=task.window)
-    blocks = block_ranges(len(steps), 1)
-    remote = remote_reads(steps, parts)
-    pairs = 0
+    net, blocks = timeline(task.model, window=task.window), block_ranges(todo.steps, 1)
+    parameters = sum(p.numel() for p in timeline_model(task).parameters())
+    remote, pairs = remote_reads(steps, parts), 0
     for t in range(todo.steps):
         source, target = todo.pairs(t)[0]
         pairs += needs(target, source, parts).shape[1]
-    size = parts.size
-    found = _observe_graph(
-        {
-            "snapshot": snapshot_floats(net, data.num_nodes, blocks, size),
-            "vertex": vertex_floats(net, remote, remote_pairs=pairs),
-            "reuse": snapshot_floats(net, data.num_nodes, blocks, size, checkpoint=False),
-        },
-        vertex_steps=len(steps) * data.num_nodes,
-        width=floats_per_vertex_step(net),
-        remote=remote,
-        edges=sum(csr.nnz for csr in steps),
-        parameters=sum(p.numel() for p in timeline_model(task).parameters()),
-    )
+    formulas = {
+        "snapshot": snapshot_floats(net, data.num_nodes, blocks, size),
+        "vertex": vertex_floats(net, remote, remote_pairs=pairs),
+        "reuse": snapshot_floats(net, data.num_nodes, blocks, size, checkpoint=False),
+    }
+    found, closed = Measurement(), Measurement()
+    for setting, count in formulas.items():
+        found.observe("floats", count, method="formula", setting=setting)
+    found.observe("vertices", len(steps) * data.num_nodes, of="steps")
+    found.observe("columns", floats_per_vertex_step(net), of="redistributed")
+    found.observe("remote_reads", remote)
+    found.observe("edges", sum(csr.nnz for csr in steps))
+    found.observe("parameters", parameters)
+    # Of three passes over hidden features the first is left out.
+    formulas[LEAN] = formulas["vertex"] - remote * sum(net.input_dims[1:])
     for name, traffic in turns.traffic.items():
         for metric in ("floats", "messages"):
             found.observe(metric, traffic.total(metric, operation="all_to_all"), setting=name)
         reduced = traffic.total("floats", operation="all_reduce")
         found.observe("floats", reduced, setting=name, of="reduced")
+        closed.observe("floats", 2 * (size - 1) * (parameters + 1), setting=name, of="reduced")
+        if name in formulas:
+            closed.observe("floats", formulas[name], setting=name)
+    found.checks = [agree(found, closed, against=CLOSED_FORMS), *_parts_checks(steps, parts)]
     return found

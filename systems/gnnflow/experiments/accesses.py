@@ -16,6 +16,9 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.entry_rules import Entries, in_order_of_entries, near_entries
+from dgbench.lab.outcomes import Rule
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.draws import draws_of
 from dgbench.systems.base import Preset
@@ -41,6 +44,8 @@ from dgbench.systems.gnnflow.experiments.settings import (
 )
 from dgbench.systems.gnnflow.rounds import Round, rounds_by_time
 
+WITHIN: Final = 5.0
+"""Tolerance of a share against a printed one, in points."""
 PRESAMPLING: Final = 1_000
 """Epochs from here on are those that a static cache samples ahead: other draws than training."""
 
@@ -220,6 +225,13 @@ class Accesses:
     def describe(self) -> dict[str, Any]:
         """The `data` field of a measurement."""
         return self.data.describe()
+
+
+def as_printed(entries: Entries) -> Rule:
+    """Shares near the printed ones; the direction is their order."""
+    return combine.with_printed_value(
+        in_order_of_entries(entries), near_entries(entries, points=WITHIN)
+    )
 
 
 def open_stream(task: StreamWorkload) -> StreamData:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from dgbench.lab.charts import failures, gap
+from dgbench.lab.estimates import Estimate
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import close
-from dgbench.lab.table import number, rows_of
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.threads import threads
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.base.stream_recount import recount_training
-from dgbench.systems.gnnflow.experiments.accuracy_runs import READING, StreamLimits, task_of
-from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, MODELS, graph_title
+from dgbench.systems.gnnflow.experiments.accuracy_runs import StreamLimits, task_of
+from dgbench.systems.gnnflow.experiments.settings import FORMS, MODEL_TITLES, MODELS
 from dgbench.systems.gnnflow.experiments.trainer_checks import PLAIN as PLAIN_PATH
 from dgbench.systems.gnnflow.experiments.trainer_checks import SCORED, trainer_checks
 
-NAME: Final = "accuracy"
 OURS, PLAIN = "GNNFlow", "reference"
-BAR: Final = 1.0
-"""Points of average precision between the two that no reader should mind."""
 SIZES: Final[dict[Preset, StreamLimits]] = {
     "smoke": StreamLimits(
         ("wikipedia",), 1, {"tgn": 300, "tgat": 200, "dysat": 200}, 1, 1, 8, 3, 1
@@ -39,22 +38,32 @@ SIZES: Final[dict[Preset, StreamLimits]] = {
 }  # fmt: skip
 
 
-class Accuracy(Experiment):
-    paper = "gnnflow"
-    name = NAME
-    title = "Accuracy against the plain path"
-    question = "Do blocks, samplers and caches leave average precision as it is?"
-    reading = READING + (
-        " 70 % of the events are trained on, the next 15 % scored; the reference samples root by "
-        "root from sorted arrays and gathers from tables."
-    )
+PRECISION: Final = observed("average_precision", per=("dataset", "model"))
+
+
+def model_deviation(context: Any, dims: Mapping[str, Any], one: Estimate) -> dict[str, float]:
+    """Deviation of the losses of a mark's model."""
+    return {"deviation": max(row.deviation.get(f"loss {dims['model']}", 0.0) for row in one.rows)}
+
+
+class Accuracy(FormExperiment):
+    forms, name = FORMS, "accuracy"
+    timeout_s = {"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}
+    headline = 100 * (PRECISION.where(setting=OURS) - PRECISION.where(setting=PLAIN))
+    unit = "points"
+    figure_forms = (
+        Sweep(
+            "accuracy", "Average precision on GNNFlow and on the plain path",
+            PRECISION.where(setting=(OURS, PLAIN)), panel="{dataset}", series="setting",
+            x="{model}", more=model_deviation, gaps={"series": OURS}, xlabel="model",
+            ylabel="average precision", ylog=False, sort=False,
+        ),
+    )  # fmt: skip
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            self.cell_of(
-                {"dataset": name, "models": " ".join(models)},
-                f"{name}/{models[0]}",
-                timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}[preset],
+            self.cell(
+                {"dataset": name, "models": " ".join(models)}, preset, group=f"{name}/{models[0]}"
             )
             for name in SIZES[preset].graphs
             # Where runs are short, starting a process for each of them would take as long.
@@ -68,34 +77,6 @@ class Accuracy(Experiment):
                 _compare(str(cell.params["dataset"]), model, context, found)
         found.observe("epochs", SIZES[context.preset].initial)
         return found
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            FigureSpec(
-                kind="sweep",
-                name=NAME,
-                title="Average precision on GNNFlow and on the plain path",
-                points=figure_points,
-                options={"xlabel": "model", "ylabel": "average precision", "ylog": False,
-                         "sort": False},
-            )
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = scored(rows)
-        if not found:
-            return ""
-        worst = max(abs(points(*one)) for one in found)
-        words = ", ".join(
-            f"{MODEL_TITLES[model]} on {graph_title(row.params['dataset'])} "
-            f"{precision(row, OURS, model):.3f}"
-            for row, model in found
-        )
-        verdict = "reached" if worst <= BAR else "missed"
-        return (
-            f"Asked for is average precision within {BAR:.0f} point of the reference, found are "
-            f"{worst:.2g} points at most: {verdict}. {words}."
-        )
 
 
 def _compare(name: str, model: str, context: RunContext, found: Measurement) -> None:
@@ -139,40 +120,3 @@ def _compare(name: str, model: str, context: RunContext, found: Measurement) -> 
     found.observe("events", last - first, model=model, of="scored")
     found.observe("batch_size", task.batch, model=model)
     found.data.update(data.describe())
-
-
-def scored(rows: Sequence[Any]) -> list[tuple[Any, str]]:
-    """Rows that ran, with each of their models."""
-    ok = rows_of(rows, experiment=NAME)
-    return [(row, model) for row in ok for model in row.params["models"].split()]
-
-
-def points(row: Any, model: str) -> float:
-    """Points of average precision over the reference."""
-    return 100 * (precision(row, OURS, model) - precision(row, PLAIN, model))
-
-
-def precision(row: Any, path: str, model: str) -> float:
-    """Average precision of a model on one of the paths."""
-    return number(row, "average_precision", setting=path, model=model)
-
-
-def figure_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `sweep`: a panel for each graph, a mark for each path."""
-    found = [
-        {
-            "panel": graph_title(row.params["dataset"]),
-            "series": path,
-            "x": MODEL_TITLES[model],
-            "y": precision(row, path, model),
-            "row_ids": [row.id],
-            "deviation": row.deviation.get(f"loss {model}", 0.0),
-        }
-        for row, model in scored(rows)
-        for path in (OURS, PLAIN)
-    ]
-    return found + [
-        gap(row, panel=graph_title(row.params["dataset"]), series=OURS, x=MODEL_TITLES[model])
-        for row in failures(rows, NAME)
-        for model in row.params["models"].split()
-    ]

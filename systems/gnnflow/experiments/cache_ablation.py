@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.charts import failed, failures, mark, ratio_mark
-from dgbench.lab.compare import (
-    AGAIN,
-    ROUND_INTERVAL,
-    Ratio,
-    observe_speedup,
-    ratio_of,
-    take_control,
-)
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.compare import AGAIN, ROUND_INTERVAL, observe_speedup, take_control
+from dgbench.lab.estimates import EvaluationContext, real_data
+from dgbench.lab.figure_forms import FigureForm, SpeedupBars, Sweep
+from dgbench.lab.quantities import MeasuredQuantity, observed
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, FeatureTable
 from dgbench.systems.gnnflow.experiments import cache_play as play
@@ -35,9 +33,9 @@ from dgbench.systems.gnnflow.experiments.cache_checks import (
     looped_dynamic,
     requests_check,
 )
-from dgbench.systems.gnnflow.experiments.cache_times import random_rows
+from dgbench.systems.gnnflow.experiments.fig14 import random_rows
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA, model_title, panel
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, FORMS, LAMBDA
 from dgbench.systems.gnnflow.plain_cache import ListedCache, TorchCache
 from dgbench.systems.gnnflow.rounds import Round
 from dgbench.systems.gnnflow.wholegraph_cache import WholeGraphCache
@@ -75,60 +73,104 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "neither": {"reuse": False, "restoration": False},
 }
 """Each differs in this from LRU with reuse, restoration and lambda 0.2, the paper's cache."""
-TITLES: Final = {
-    START: "LRU",
-    "lfu": "LFU",
-    "fifo": "FIFO",
-    "neither": "no reuse, no restoration",
-}
 EVENTS: Final = {"smoke": 100, "quick": 1_500, "full": 4_000, "paper": 4_000}
 """Of a batch whose edges are fetched against the clock."""
 TURNS: Final = {"smoke": 3, "quick": 6, "full": 21, "paper": 21}
-WAYS: Final = ("batched", "list", "torch")
-WAY_TITLES: Final = {
-    "batched": "whole batches, compiled",
-    "list": "list and lock, compiled",
-    "torch": "whole batches, torch's operators",
-}
 TABLE: Final = "rows of the table"
 NEEDS: Final = "its cache lies on a GPU: needs a CUDA device"
 WHOLEGRAPH: Final = "WholeGraph, on the device"
 """Raced with our cache on the device, where it is installed."""
 
 
-class CacheAblation(Experiment):
-    paper = "gnnflow"
-    name = "cache_ablation"
-    title = "Section 4.3: what each part of the cache brings"
-    device = "cpu"
-    question = "What do policy, limited admission, reuse, restoration and batching bring?"
-    reading = (
-        "Hits of all requests over rounds, as in Figure 14, for one of eight GPUs and for one "
-        "alone, whose rounds are eight times as long beside its cache. Each setting differs in "
-        "one thing from LRU with reuse, restoration and lambda 0.2. A miss is admitted if it is "
-        "asked for most often in its batch. Against the clock a cache works on whole batches, "
-        "compiled and in torch's operators, or one id at a time on a linked list behind a lock, "
-        "compiled, on all threads we have; the list admits every miss. On a CUDA device our cache "
-        "is raced with pylibwholegraph's, both over rows in host memory."
-    )
-    claims = (
-        "gnnflow-s62-lru-best-dynamic",
-        "gnnflow-s43-lambda-stabilises",
-        "gnnflow-s43-vectorised-faster",
-        "gnnflow-fig14cd-rr-gain",
+FEWEST: Final = 3
+"""Workloads below which a mean over them says nothing of what is best on average."""
+TELLING: Final = 0.1
+"""Points between two mean hit rates below which neither is told to be better."""
+
+
+def hit_rate(setting: str | tuple[str, ...], ranks: int = play.GPUS) -> MeasuredQuantity:
+    """Percent of the requests of a workload that hit."""
+    return 100 * observed(
+        "hit_rate", per=("model", "dataset", "of"), part="hits", setting=setting, ranks=ranks
     )
 
+
+def average(found: MeasuredQuantity) -> MeasuredQuantity:
+    """Mean over workloads, nodes and edges."""
+    return found.mean_over("model", "dataset", "of")
+
+
+def best_on_average(*others: str) -> outcomes.Rule:
+    """LRU with lambda 0.2 hits more than other settings, in the mean over real workloads: hit rates
+    of a twin follow its own memory."""
+
+    def lead(other: str, ranks: int = play.GPUS) -> MeasuredQuantity:
+        return average(hit_rate(START, ranks) - hit_rate(other, ranks))
+
+    rule = combine.both(*(
+        rules.all_above(lead(one).keep(real_data), 0.0, near=TELLING, unit=f"points over {one}")
+        for one in others
+    ))  # fmt: skip
+
+    def judged(context: EvaluationContext) -> outcomes.RuleOutcome:
+        found = rule(context)
+        few = len({(row.params["model"], row.params["dataset"]) for row in found.rows}) < FEWEST
+        return replace(found, sides=(("too few workloads", 0),)) if few else found
+
+    return combine.shown_beside(judged, {f"points over {o} alone": lead(o, 1) for o in others}, "")
+
+
+def time_over(*ways: str, part: str = "speed") -> MeasuredQuantity:
+    """Time of other ways to keep a cache over that of whole batches."""
+    return observed("speedup", part=part, setting="batched", baseline=ways)
+
+
+def drawn_hits(of: str) -> FigureForm:
+    """Hit rates by setting, for one of eight GPUs and for one alone."""
+    return Sweep(
+        f"cache_ablation_{of}", f"Hit rate of {of} features by setting of the cache",
+        hit_rate(tuple(SETTINGS)).where(of=of, ranks=GPUS), panel="{model}, {dataset}",
+        series="{ranks}", x="{setting}", gaps={"series": "one GPU alone", "x": "LRU"},
+        ylabel="requests that hit, %", ylog=False, sort=False,
+    )  # fmt: skip
+
+
+class CacheAblation(FormExperiment):
+    forms, name = FORMS, "cache_ablation"
+    device = "cpu"
+    headline, unit = average(hit_rate((START, "lfu", "fifo", "neither"))), "%"
+    figure_forms = (
+        *map(drawn_hits, play.KINDS),
+        SpeedupBars(
+            "cache_speed", "Fetching with a cache of whole batches, against other ways",
+            {
+                "host": time_over("list", "torch"),
+                "device": time_over(WHOLEGRAPH, part="device"),
+            },
+            row="{baseline}", system="gnnflow", baseline="{baseline}",
+            interval=ROUND_INTERVAL, xlabel="time of the other way / time of compiled batches",
+        ),
+    )  # fmt: skip
+    claims = {
+        "gnnflow-s62-lru-best-dynamic": best_on_average("lfu", "fifo"),
+        "gnnflow-s43-lambda-stabilises": best_on_average("lambda 1"),
+        "gnnflow-s43-vectorised-faster": combine.shown_beside(
+            rules.all_above(time_over("list"), 1.0, report=rules.largest),
+            {"torch's operators over ours": time_over("torch")},
+        ),
+    }
     control: ClassVar[Any] = {"part": "speed"}
+    group = "{part} {dataset} {model}"
+    timeout_s: ClassVar[Any] = {"paper": 3600, None: 600}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         parts = [("hits", *one) for one in WORKLOADS[preset]]
         parts += [("speed", *SPEED), ("device", *SPEED)]
         lacking = NEEDS if device != "cuda" else WholeGraphCache.absent()
         return [
-            self.cell_of(
+            self.cell(
                 {"part": part, "dataset": dataset, "model": model},
-                f"{part} {dataset} {model}",
-                timeout_s=3600 if preset == "paper" else 600,
+                preset,
                 repeats=turn_rounds(preset) if part == "speed" else 1,
                 interleaved=part == "speed",
                 unavailable=lacking if part == "device" else "",
@@ -168,39 +210,6 @@ class CacheAblation(Experiment):
         found.checks = by_subject(found.checks)
         return found
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            FigureSpec(
-                kind="sweep",
-                name=f"cache_ablation_{kind}",
-                title=f"Hit rate of {kind} features by setting of the cache",
-                points=lambda rows, kind=kind: points(rows, kind),
-                options={"ylabel": "requests that hit, %", "ylog": False, "sort": False},
-            )
-            for kind in play.KINDS
-        ] + [
-            FigureSpec(
-                kind="speedup",
-                name="cache_speed",
-                title="Fetching with a cache of whole batches, against other ways",
-                points=speed_points,
-                options={"interval": ROUND_INTERVAL,
-                         "xlabel": "time of the other way / time of compiled batches"},
-            )
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = rows_of(rows, experiment=self.name, part="hits")
-        if not found:
-            return ""
-        best = {policy: average(found, policy) for policy in (START, "lfu", "fifo")}
-        words = ", ".join(f"{TITLES[p]} {value:.1f} %" for p, value in best.items())
-        change = average(found, START) - average(found, "neither")
-        return (
-            f"On average over {len(found)} workloads {words} of requests hit; reuse and "
-            f"restoration together change LRU's by {change:+.1f} points."
-        )
-
 
 def hits(
     played: play.Played,
@@ -214,25 +223,6 @@ def hits(
     """Hits of a cache of the paper's size with these settings."""
     cache = play.narrow(played, kind, 1.0, policy, admission)  # type: ignore[arg-type]
     return play.dynamic(played, cache, kind, reuse=reuse, restoration=restoration)
-
-
-def average(
-    rows: Sequence[Any], name: str, gpus: int = play.GPUS, kinds: Sequence[str] = play.KINDS
-) -> float:
-    """Mean hit rate of a setting over rows and kinds, in percent."""
-    rates = [hit_rate(row, gpus, kind, name) for row in rows for kind in kinds]
-    return sum(rates) / len(rates)
-
-
-def hit_rate(row: Any, gpus: int, kind: str, name: str) -> float:
-    """Requests that hit, in percent."""
-    which = {"ranks": gpus, "of": kind, "setting": name}
-    return 100 * number(row, "hit_rate", statistic=None, **which)
-
-
-def speedup(rows: Sequence[Any], way: str) -> Ratio:
-    """Time of another way to keep a cache over that of whole batches."""
-    return ratio_of(Table.of(rows).where("speedup", baseline=way))
 
 
 def race_on_host(accesses: Accesses, context: RunContext, *, control: bool) -> Measurement:
@@ -309,42 +299,3 @@ def race(
     asked = sum(ids.numel() for ids in batches)
     found.observe("requests", asked)
     return found, asked
-
-
-def points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
-    """Hit rates by setting, for one of eight GPUs and for one alone."""
-    made = [
-        mark(
-            row, panel=f"{model_title(row)}, {panel(row)}", x=TITLES.get(name, name), counted=True,
-            series="one of eight GPUs" if gpus == play.GPUS else "one GPU alone",
-            y=hit_rate(row, gpus, kind, name),
-        )
-        for row in rows_of(rows, experiment="cache_ablation", part="hits")
-        for gpus in GPUS
-        for name in SETTINGS
-    ]  # fmt: skip
-    return made + [
-        {"panel": panel(row), "series": "one GPU alone", "x": "LRU", "failed": failed(row)}
-        for row in failures(rows, "cache_ablation")
-        if row.params["part"] == "hits"
-    ]
-
-
-def speed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Time of the other ways over that of compiled batches."""
-    parts = {
-        part: rows_of(rows, experiment="cache_ablation", part=part) for part in ("speed", "device")
-    }
-    raced = [(name, parts["speed"]) for name in WAYS[1:]] + [(WHOLEGRAPH, parts["device"])]
-    made = []
-    for name, mine in raced:
-        if mine:
-            title = WAY_TITLES.get(name, name)
-            sides = {"row": title, "system": "gnnflow", "baseline": title}
-            made.append(ratio_mark(speedup(mine, name), **sides))
-    for row in failures(rows, "cache_ablation"):
-        if row.params["part"] != "hits":
-            title = WHOLEGRAPH if row.params["part"] == "device" else WAY_TITLES["list"]
-            made.append({"row": title, "system": "gnnflow", "baseline": title,
-                         "failed": failed(row)})  # fmt: skip
-    return made

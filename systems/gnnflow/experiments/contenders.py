@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import product
 from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
 from dgbench.lab.charts import chart, failed, failures, gap, mark, ratio_mark
 from dgbench.lab.compare import TURN_INTERVAL, observe_speedup, ratio_of, take_control, with_control
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import MeasuredQuantity, observed
 from dgbench.lab.result_checks import ResultCheck, at_most, of_contender
+from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import (
     Cell,
     Contender,
-    Experiment,
     FigureSpec,
     Measurement,
     Preset,
@@ -40,7 +45,7 @@ from dgbench.systems.gnnflow.experiments.sample_checks import (
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import PRESETS, graph_title
+from dgbench.systems.gnnflow.experiments.settings import FORMS, PRESETS, graph_title
 
 NAME: Final = "contenders"
 OURS: Final = "blocks"
@@ -48,8 +53,7 @@ SYNTHETIC: Final = "power law"
 STREAMS: Final = {
     "smoke": ("college-msg",),
     "quick": ("wikipedia",),
-    "full": (SYNTHETIC, "wikipedia", "sx-mathoverflow", "college-msg"),
-    "paper": (SYNTHETIC, "wikipedia", "sx-mathoverflow", "college-msg"),
+    None: (SYNTHETIC, "wikipedia", "sx-mathoverflow", "college-msg"),
 }
 SIZES: Final = ((1000, 20_000), (10_000, 200_000), (10_000, 1_000_000), (200_000, 10_000_000))
 """Vertices and edges of the synthetic stream, by preset."""
@@ -59,8 +63,7 @@ _SHOWN: Final = ((1, 4000), (2, 600))
 RACES: Final = {
     "smoke": ((1, 600), (2, 600)),
     "quick": _SHOWN,
-    "full": (*_SHOWN, (1, 600), (2, 4000)),
-    "paper": (*_SHOWN, (1, 600), (2, 4000)),
+    None: (*_SHOWN, (1, 600), (2, 4000)),
 }
 """Hops and batch of the races, by preset; figures show those of TGN and of TGAT."""
 FANOUT: Final = 10
@@ -78,40 +81,46 @@ PARTS: Final = ("sampling", "adding")
 Rows = Sequence[Any]
 
 
-class Contenders(Experiment):
-    paper = "gnnflow"
-    name = NAME
+def portion(statistic: str, pooling: str) -> MeasuredQuantity:
+    """Percent of the neighbours in all calls of a contender."""
+    found = 100 * observed("portion", per="setting", statistic=statistic, policy=bool, batch=bool)
+    return found.pooled(pooling)
+
+
+GROWTH: Final = observed("speedup", per="dataset", setting=OURS, phase="add")
+"""Time of a contender to take new edges in over ours."""
+
+
+class Contenders(FormExperiment):
+    forms, name = FORMS, NAME
     sources: ClassVar[Any] = {"portion": "counted"}
-    title = "Other samplers beside ours"
     device = "cpu"
-    question = "Do samplers return the neighbours that they should, and how fast are they?"
-    reading = (
-        "Roots are sources, destinations and random vertices of a batch in the middle of the "
-        "stream, each at its own time. Right is what stands strictly before the root's time, found "
-        "by scanning all events. Contenders that know no time of a root hold what was before the "
-        "batch. All are called as a user calls them, arrays in and arrays out, in turns."
-    )
-    claims = ("gnnflow-tab1-capabilities",)
+    headline, unit = portion("recall", "min"), "%"
+    claims = {
+        "gnnflow-tab1-capabilities": combine.shown_beside(
+            rules.not_measurable("the marks of Table 1 are lost in the text"),
+            {
+                **{f"percent of later edges by {one.title}": portion("leaks", "max")
+                   .where(setting=name) for name, one in CONTENDERS.items()},
+                **{f"growing by {one.title} over ours": GROWTH.where(baseline=name)
+                   for name, one in CONTENDERS.items()},
+            }, "",
+        ),
+    }  # fmt: skip
+
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 600, "paper": 1800}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        left_out = LEFT_OUT.get(preset, ())
+        streams, left_out = by_preset(STREAMS, preset), LEFT_OUT.get(preset, ())
         absent = {one: one.absent() for one in CONTENDERS.values() if one.name not in left_out}
         return [
-            self.cell_of(
-                {"dataset": name, "contenders": "all that are here"},
-                name,
-                timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 1800}[preset],
-            )
-            for name in STREAMS[preset]
+            self.cell({"dataset": name, "contenders": "all that are here"}, preset)
+            for name in streams
         ] + [
-            self.cell_of(
-                {"dataset": STREAMS[preset][0], "contenders": one.name},
-                STREAMS[preset][0],
-                unavailable=reason,
-            )
-            for one, reason in absent.items()
-            if reason
-        ]
+            self.cell({"dataset": streams[0], "contenders": one.name}, preset, timeout_s=60.0,
+                      unavailable=reason)
+            for one, reason in absent.items() if reason
+        ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         events, data = open_stream(
@@ -136,23 +145,6 @@ class Contenders(Experiment):
                 interval=TURN_INTERVAL, exact=False,
                 contenders={name: Contender("", one.title) for name, one in CONTENDERS.items()}),
         ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = contender_rows(rows)
-        if not found:
-            return ""
-        recalls = Table.of(found).where("portion", statistic="recall").by("setting")
-        words = [
-            f"{one.title} {100 * min(recalls[name].values):.0f} %"
-            for name, one in CONTENDERS.items()
-            if name in recalls
-        ]
-        return f"Least recall of the neighbours strictly before a root: {', '.join(words)}."
-
-
-def contender_rows(rows: Rows) -> list[Any]:
-    """Usable rows of this experiment."""
-    return rows_of(rows, experiment=NAME)
 
 
 def open_stream(name: str, vertices: int, edges: int) -> tuple[ContenderEvents, dict[str, Any]]:
@@ -231,13 +223,13 @@ def measure(
                         which = {"policy": policy, "batch": batch, "statistic": statistic}
                         told.observe("portion", share, setting=name, **which)
                 checks += of_contender(name, [found[1]]) if found and one.ours else []
-        pairs = [hops for hops, size in RACES[context.preset] if size == batch]
+        pairs = [hops for hops, size in by_preset(RACES, context.preset) if size == batch]
         for policy, hops in product(("recent", "uniform"), pairs):
             fanouts = [FANOUT] * hops
             racing = {
                 n: o for n, o in racers.made.items() if policy in o.policies and hops <= o.hops
             }
-            calls = {n: _call(o, nodes, times, fanouts, policy) for n, o in racing.items()}
+            calls = {n: partial(o.sample, nodes, times, fanouts, policy) for n, o in racing.items()}
             which = {"policy": policy, "layers": hops, "batch": batch}
             raced(
                 told, racers, calls, TURNS[context.preset], nodes.numel(),
@@ -304,12 +296,6 @@ def judged(
     return found, check
 
 
-def _call(
-    one: GraphStoreContender, nodes: Tensor, times: Tensor, fanouts: list[int], policy: str
-) -> Callable[[], Any]:
-    return lambda: one.sample(nodes, times, fanouts, policy)
-
-
 def raced(
     told: Measurement,
     racers: Racers,
@@ -322,7 +308,7 @@ def raced(
 ) -> None:
     """Add median seconds of each call, and how many times ours each takes, turn by turn; with
     `control` also ours beside itself."""
-    sides = _sides(calls, control=control)
+    sides = with_control({name: name for name in calls}, on=control, pair=OURS)  # may not fail
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     for turn in range(turns + 1):
         for side in sides if turn % 2 else reversed(sides):
@@ -333,11 +319,6 @@ def raced(
                 seconds[side].append(time.perf_counter() - start)
     for name, typical in _compare(told, racers, seconds, **which).items():
         told.observe("throughput", roots / typical, of="roots", setting=name, **which)
-
-
-def _sides(names: Iterable[str], *, control: bool) -> dict[str, str]:
-    """Name of the contender by side of a race: ours, which may not fail, has two with `control`."""
-    return with_control({name: name for name in names}, on=control, pair=OURS)
 
 
 def _compare(
@@ -366,7 +347,7 @@ def growth(
     """Add the seconds in which each contender takes in the last edges, each time into a graph made
     anew; checks of what ours hold then."""
     old = len(events) - max(1, int(NEW * len(events)))
-    sides = _sides(racers.made, control=control)
+    sides = with_control({name: name for name in racers.made}, on=control, pair=OURS)
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     grown: dict[str, GraphStoreContender] = {}
 
@@ -401,7 +382,7 @@ def checked_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `correctness`: seconds of a call and what was wrong with it, by contender; a panel
     for each stream, rule and race. Those that were not raced say why."""
     points: list[dict[str, Any]] = []
-    for row in contender_rows(rows):
+    for row in rows_of(rows, experiment=NAME):
         absent = {
             r.params["contenders"]: failed(r) for r in failures(rows, NAME)
             if r.params["dataset"] == row.params["dataset"]
@@ -444,7 +425,7 @@ def _checked(
 def add_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `speedup`: what growing costs every contender over ours."""
     points = []
-    for row in contender_rows(rows):
+    for row in rows_of(rows, experiment=NAME):
         for name, one in CONTENDERS.items():
             gain = ratio_of(Table.of([row]).where("speedup", baseline=name, phase="add"))
             if gain is not None:

@@ -3,46 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean
+from typing import Any, Final
 
-from dgbench.lab.charts import chart, failed, failures, sweep
-from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.entry_rules import near_entries
+from dgbench.lab.estimates import Estimate, EvaluationContext, gaps_of_failures
+from dgbench.lab.figure_forms import FigureForm, Sweep
 from dgbench.lab.printed import ledger
+from dgbench.lab.quantities import MeasuredQuantity, computed, observed
 from dgbench.lab.table import Table, number, rows_of
-from dgbench.systems.base import FigureSpec, Measurement, RunContext
-from dgbench.systems.base.registry import get_system
+from dgbench.systems.base import Measurement
+from dgbench.systems.base.stream import StreamWorkload
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     MODELS,
-    READING,
     AccuracyRun,
-    PairedDifference,
+    Contenders,
+    Outcomes,
     StreamLimits,
-    difference,
+    by_model,
+    differences,
     limits,
-    observe_series,
-    observe_stream,
+    mean_points,
     over_seeds,
-    series,
 )
-from dgbench.systems.gnnflow.experiments.round_checks import RoundReplay, stream_checks
-from dgbench.systems.gnnflow.experiments.settings import (
-    INITIAL,
-    LEDGER,
-    MODEL_OF,
-    MODEL_TITLES,
-    model_title,
-    panel,
-)
+from dgbench.systems.gnnflow.experiments.settings import LEDGER, MODEL_OF, MODEL_TITLES
+from dgbench.systems.gnnflow.replay import Replay
 
-if TYPE_CHECKING:
-    from dgbench.systems.base.stream import StreamWorkload
-
-NAME: Final = "fig11"
 OFTEN, SELDOM, NEVER = "GNNFlow", "TGL", "no retraining"
 RATIOS: Final = (0.5, 1.0)
 """Old events per new one; the legend with the paper's ratios is lost."""
-_SMOOTHED: Final = 5
+SMOOTHED: Final = 5
+"""Rounds whose mean lead is drawn."""
 PRINTED_EVERY: Final = {
     MODEL_OF[title]: said for title, said in ledger(LEDGER)["s61-equal-budget"].items()
 }
@@ -64,215 +60,134 @@ def every(model: str, rounds: int) -> int:
     return max(1, rounds * PRINTED_EVERY[model] // 100)
 
 
-class Fig11(AccuracyRun):
-    name = NAME
-    title = "Figure 11: accuracy while the stream goes on"
-    question = "What does retraining on every round bring over retraining seldom, and replay?"
-    reading = READING + (
-        " TGL retrains after a quarter (TGN) or half (TGAT) of the rounds, as "
-        f"{' and '.join(map(str, PRINTED_EVERY.values()))} of 100, "
-        "one epoch on all events since its last time. All go on from one trained model; a round "
-        "is scored before it is trained on. Replay ratios are ours, old events per new one, as "
-        "those of the paper are lost."
-    )
-    claims = (
-        "gnnflow-fig11-accuracy-gap",
-        "gnnflow-fig11-always-ahead",
-        "gnnflow-fig11-replay",
-        "gnnflow-fig11-tgl-jump",
-        "gnnflow-fig11-no-retrain",
-        "gnnflow-s61-equal-budget",
-    )
-
-    sizes = SIZES
-
-    def train(self, task: StreamWorkload, size: StreamLimits, context: RunContext) -> Measurement:
-        from dgbench.systems.base.stream import load_stream
-        from dgbench.systems.gnnflow.replay import Replay
-        from dgbench.systems.gnnflow.rounds import Continuous, rounds_by_count
-
-        data = load_stream(task)
-        rounds = rounds_by_count(len(data.events), size.rounds, initial=INITIAL)
-        spacing = every(task.model, len(rounds))
-        how: dict[str, tuple[str, dict[str, Any]]] = {
-            OFTEN: ("gnnflow", {}),
-            SELDOM: ("tgl", {"every": spacing}),
-            NEVER: ("gnnflow", {"every": None}),
-        }
-        if task.model == "tgat":  # Figure 11(b)
-            how |= {
-                replayed(ratio): ("gnnflow", {"replay": Replay(ratio, task.seed)})
-                for ratio in RATIOS
-            }
-        streams: dict[str, Continuous] = {}
-        for name, (system, options) in how.items():
-            trainer: Any = get_system(system).open(task, device=context.device, data=data)  # type: ignore[arg-type,call-arg]
-            streams[name] = Continuous(trainer, rounds, epochs=1, **options)
-            streams[name].begin(size.initial if name == OFTEN else 0)
-            trainer.copy_from(streams[OFTEN].trainer)
-        found = {name: [] for name in how}
-        for turn in range(len(rounds)):
-            if turn == len(rounds) - 1:
-                replays = {n: RoundReplay(task, data, one) for n, one in streams.items()}
-            for name in list(how) if turn % 2 == 0 else reversed(how):
-                found[name].append(streams[name].play())
-        told = Measurement(data=data.describe())
-        whole = {}
-        for name, outcomes in found.items():
-            observe_series(told, [one.ap for one in outcomes], setting=name)
-            # Rounds without training cost TGL a rebuild to be scored; that is not counted.
-            spent = [one.retrain_s if one.trained else 0.0 for one in outcomes]
-            for k, seconds in enumerate(spent):
-                told.observe("operation_time", seconds, setting=name, round=k)
-            if name in (OFTEN, SELDOM):
-                whole[name] = sum(spent[: len(spent) // spacing * spacing])
-        which = {"setting": OFTEN, "baseline": SELDOM}
-        told.observe("speedup", whole[SELDOM] / whole[OFTEN], **which)
-        last = {name: outcomes[-1] for name, outcomes in found.items()}
-        told.checks = stream_checks(task, data, streams, replays, last)
-        for stream in streams.values():
-            stream.trainer.close()
-        observe_stream(told, task, data, rounds)
-        told.observe("rounds", spacing, of="between retrainings")
-        retrainings = sum(one.trained > 0 for one in found[SELDOM])
-        told.observe("rounds", retrainings, of="retrainings")
-        return told
-
-    def figures(self) -> list[FigureSpec]:
-        lines = {
-            "xlabel": "round", "xlog": False, "ylog": False, "from_zero": False, "marks": "few",
-            "names": False,
-        }  # fmt: skip
-        return [
-            chart("curves", NAME, "Average precision of each round before it is trained on",
-                curve_points, xlabel="round", ylabel="average precision",
-                start="same seeds; all go on from one model, trained on the first events"),
-            sweep("fig11_lead", "Lead over the model that is never retrained, mean of five rounds",
-                lead_points, **lines, ylabel="points", hline=0.0, hline_label=NEVER),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        words = []
-        for model in MODELS:
-            found = runs(rows, model)
-            if found:
-                words.append(
-                    f"{MODEL_TITLES[model]}: retraining every round comes out "
-                    f"{lead(found, OFTEN, SELDOM)} points from TGL's schedule and "
-                    f"{lead(found, OFTEN, NEVER)} from no retraining"
-                )
-        found = runs(rows, "tgat")
-        if found:
-            words.append(
-                f"Replay of {RATIOS[-1]:.0%} brings {lead(found, replayed(RATIOS[-1]), OFTEN)}"
-            )
-        return ". ".join(words) + "." if words else ""
+def lead(first: str, second: str) -> MeasuredQuantity:
+    """Points that one contender has over another, mean over rounds, by model."""
+    return mean_points(lambda row: fmean(differences(row, "setting", first, second) or [math.nan]))
 
 
-def runs(rows: Sequence[Any], model: str) -> list[Any]:
-    """Rows of a model."""
-    return rows_of(rows, experiment=NAME, model=model)
+def by_round(rows: list[Any]) -> Iterator[tuple[dict[str, Any], Estimate]]:
+    """Points that GNNFlow's schedule has over TGL's in each round.
+
+    Intervals are those of all rounds together: each of n rounds at 1 - 0.05/n.
+    """
+    every = [differences(row, "setting", OFTEN, SELDOM) for row in rows]
+    count = min(map(len, every))
+    for k in range(count):
+        yield {"round": k}, over_seeds(rows, [one[k] for one in every], 1 - 0.05 / count)
 
 
-def lead(rows: Sequence[Any], first: str, second: str) -> PairedDifference:
-    """Points that one contender has over another, mean over rounds, by seed."""
-    return over_seeds(
-        rows, [difference(series(r, setting=first), series(r, setting=second)) for r in rows]
-    )
-
-
-def budgets(rows: Sequence[Any]) -> Ratio | None:
-    """Seconds of TGL's retrainings over GNNFlow's on the rounds that these cover, by process."""
-    return ratio_of(Table.of(rows).where("speedup", setting=OFTEN, baseline=SELDOM))
-
-
-def gaps(row: Any) -> list[float]:
-    """Points that GNNFlow's schedule has over TGL's, round by round."""
-    pairs = zip(series(row, setting=OFTEN), series(row, setting=SELDOM), strict=True)
-    return [100 * (a - b) for a, b in pairs]
-
-
-def jumps(rows: Sequence[Any]) -> PairedDifference:
-    """Points of its lag behind GNNFlow that TGL makes up at a retraining, mean of all, by seed.
+def jump(row: Any) -> float:
+    """Points of its lag behind GNNFlow that TGL makes up at a retraining, mean of all.
 
     Against GNNFlow's own curve, as rounds are not equally hard; means over up to three rounds
     before and after.
     """
-    return over_seeds(rows, [_mean_jump(row) for row in rows])
+    behind = differences(row, "setting", OFTEN, SELDOM)
+    spacing = number(row, "rounds", of="between retrainings")
+    first = range(spacing, len(behind), spacing)  # rounds scored by a new model
+    made_up = [fmean(behind[max(0, n - 3) : n]) - fmean(behind[n : n + 3]) for n in first]
+    return fmean(made_up or [math.nan])
 
 
-def _mean_jump(row: Any) -> float:
-    behind, spacing = gaps(row), number(row, "rounds", of="between retrainings")
-    found = []
-    for at in range(spacing, len(behind), spacing):  # the first round scored by a new model
-        before, after = behind[max(0, at - 3) : at], behind[at : at + 3]
-        found.append(sum(before) / len(before) - sum(after) / len(after))
-    return sum(found) / len(found) if found else math.nan
+def smoothed_leads(context: EvaluationContext) -> Iterator[tuple[dict[str, Any], Estimate]]:
+    """Mean points of the last rounds over the model that is never retrained, of first seeds."""
+    for row in rows_of(context.rows, experiment=context.experiment, seed=1):
+        names = Table.of([row]).where("average_precision").by("setting")
+        for name in (one for one in names if one != NEVER):
+            leads = differences(row, "setting", name, NEVER)
+            for end in range(1, len(leads) + 1):
+                dims = {**row.params, "setting": name, "round": end}
+                yield dims, Estimate(fmean(leads[max(0, end - SMOOTHED) : end]), rows=(row,))
 
 
-def by_round(rows: Sequence[Any]) -> list[PairedDifference]:
-    """Points that GNNFlow's schedule has over TGL's in each round, by seed.
-
-    Intervals are those of all rounds together: each of n rounds at 1 - 0.05/n.
-    """
-    every = [gaps(row) for row in rows]
-    count = min(map(len, every))
-    level = 1 - 0.05 / count
-    return [over_seeds(rows, [gap[k] for gap in every], level) for k in range(count)]
+def time_before(context: Any, dims: Mapping[str, Any], one: Estimate) -> dict[str, float]:
+    """Number of a round from 1, and seconds of updates and training before it."""
+    spent = Table.of(one.rows).where("operation_time", setting=dims["setting"]).numbers("round")
+    before = {"seconds": sum(spent[k] for k in range(dims["round"]))} if spent else {}
+    return {"x": dims["round"] + 1, "seed": dims["seed"], **before}
 
 
-def curve_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `curves`: average precision by round, of every seed, a panel for each graph and
-    model. Seconds are those of updates and training before; rows of older runs kept none."""
-    found: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment=NAME):
-        for name in [OFTEN, SELDOM, *map(replayed, RATIOS), NEVER]:
-            spent = 0.0
-            trained = Table.of([row]).where("operation_time", setting=name).numbers("round")
-            for i, value in enumerate(series(row, setting=name)):
-                point = {"panel": f"{model_title(row)}, {panel(row)}", "series": _shown(name),
-                         "x": i + 1, "y": value, "seed": row.params["seed"],
-                         "row_ids": [row.id]}  # fmt: skip
-                if (more := trained.get(i)) is not None:
-                    point["seconds"] = spent
-                    spent += more
-                found.append(point)
-    return found + _failed(rows)
+PLACES: Final = ("dataset", "model", "seed", "setting", "round")
+CURVE: Final = observed("average_precision", per=PLACES).keep(gaps_of_failures)
+LEADS: Final = computed(smoothed_leads, per=PLACES[:2] + PLACES[3:]).keep(gaps_of_failures)
+AHEAD: Final = lead(OFTEN, SELDOM)
+EACH: Final = by_model(by_round, "round")
+LARGEST: Final = EACH.joined_over(max, "round")
+REPLAYED: Final = (OFTEN, *map(replayed, RATIOS))
+BUDGET: Final = observed("speedup", per="model", setting=OFTEN, baseline=SELDOM)
+"""Seconds of TGL's retrainings over GNNFlow's on the rounds that these cover."""
 
 
-def _shown(name: str) -> str:
-    """A contender as a series: by its system's name, and its form behind a comma."""
-    if name in (OFTEN, SELDOM):
-        return "gnnflow" if name == OFTEN else "tgl"
-    return f"gnnflow, {name}"
+class Fig11(AccuracyRun):
+    name = "fig11"
+    headline, unit = AHEAD, "points"
+    figure_forms = (
+        FigureForm(
+            "curves", "fig11", "Average precision of each round before it is trained on", CURVE,
+            {"panel": "{model}, {dataset}", "series": "{setting}"}, more=time_before,
+            gaps={"series": "gnnflow", "x": 1},
+            options={
+                "xlabel": "round", "ylabel": "average precision",
+                "start": "same seeds; all go on from one model, trained on the first events",
+            },
+        ),
+        Sweep(
+            "fig11_lead", "Lead over the model that is never retrained, mean of five rounds", LEADS,
+            panel="{model}, {dataset}", series="setting", x="round",
+            gaps={"series": OFTEN, "x": 1}, xlabel="round", ylabel="points", hline=0.0,
+            hline_label=NEVER, xlog=False, ylog=False, from_zero=False, marks="few", names=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "gnnflow-fig11-accuracy-gap": combine.with_printed_value(
+            rules.all_above(AHEAD, 0.0, unit="points"),
+            near_entries({MODEL_TITLES[model]: LARGEST.where(model=model) for model in MODELS},
+                         share=0.25),
+        ),
+        "gnnflow-fig11-always-ahead": combine.both(
+            rules.all_above(AHEAD, 0.0, unit="points"),
+            rules.compare_all(EACH.joined_over(min, "round"),
+                              lambda one: -1 if one.side() < 0 else int(one.value >= 0)),
+        ),
+        "gnnflow-fig11-replay": combine.both(
+            rules.all_above(lead(REPLAYED[-1], OFTEN).where(model="tgat"), 0.0, unit="points"),
+            *(rules.compare_all(lead(more, less).where(model="tgat"),
+                                lambda one: -1 if one.side() < 0 else 1, unit="points")
+              for less, more in pairwise(REPLAYED)),
+        ),
+        "gnnflow-fig11-tgl-jump": rules.all_above(mean_points(jump), 0.0, unit="points"),
+        "gnnflow-fig11-no-retrain": lambda context: replace(
+            rules.all_above(lead(OFTEN, NEVER), 0.0, unit="points")(context), sides=()
+        ),
+        "gnnflow-s61-equal-budget": rules.all_within(BUDGET, 1 / 1.25, 1.25, unit="x"),
+    }  # fmt: skip
 
+    sizes = SIZES
+    dim = "setting"
+    replays = 3 + len(RATIOS)
 
-def lead_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `sweep`: lead over the model that is never retrained, in points, as a mean of
-    `_SMOOTHED` rounds; a panel for each graph and model, of its first seed."""
-    found: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment=NAME, seed=1):
-        base = series(row, setting=NEVER)
-        for name in [OFTEN, SELDOM, *map(replayed, RATIOS)]:
-            values = series(row, setting=name)
-            leads = [100 * (a - b) for a, b in zip(values, base[: len(values)], strict=True)]
-            parts = [leads[max(0, i + 1 - _SMOOTHED) : i + 1] for i in range(len(leads))]
-            found += [
-                {
-                    "panel": f"{model_title(row)}, {panel(row)}",
-                    "series": name,
-                    "x": i + 1,
-                    "y": sum(part) / len(part),
-                    "row_ids": [row.id],
-                }
-                for i, part in enumerate(parts)
-            ]
-    return found + [{**point, "series": OFTEN} for point in _failed(rows)]
+    def contenders(self, task: StreamWorkload, rounds: int) -> Contenders:
+        how: Contenders = {
+            OFTEN: ("gnnflow", {"epochs": 1}),
+            SELDOM: ("tgl", {"epochs": 1, "every": every(task.model, rounds)}),
+            NEVER: ("gnnflow", {"epochs": 1, "every": None}),
+        }
+        for ratio in RATIOS if task.model == "tgat" else ():  # Figure 11(b)
+            options = {"epochs": 1, "replay": Replay(ratio, task.seed)}
+            how[replayed(ratio)] = "gnnflow", options
+        return how
 
-
-def _failed(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    return [
-        {"panel": f"{model_title(r)}, {panel(r)}", "series": _shown(OFTEN), "x": 1,
-         "failed": failed(r), "row_ids": [r.id]}
-        for r in failures(rows, NAME)
-    ]  # fmt: skip
+    def observe(self, measured: Measurement, task: StreamWorkload, outcomes: Outcomes) -> None:
+        spacing = every(task.model, len(outcomes[OFTEN]))
+        whole = {}
+        for name, played in outcomes.items():
+            # Rounds without training cost TGL a rebuild to be scored; that is not counted.
+            spent = [one.retrain_s if one.trained else 0.0 for one in played]
+            for k, seconds in enumerate(spent):
+                measured.observe("operation_time", seconds, setting=name, round=k)
+            whole[name] = sum(spent[: len(spent) // spacing * spacing])
+        factor = whole[SELDOM] / whole[OFTEN]
+        measured.observe("speedup", factor, setting=OFTEN, baseline=SELDOM)
+        measured.observe("rounds", spacing, of="between retrainings")
+        retrainings = sum(one.trained > 0 for one in outcomes[SELDOM])
+        measured.observe("rounds", retrainings, of="retrainings")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any, ClassVar, Final
 
@@ -13,20 +14,16 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.temporal_sample import Sample, count_walk, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
-from dgbench.lab.charts import failures, gap, sweep
-from dgbench.lab.compare import (
-    Ratio,
-    observe_speedup,
-    ratio_of,
-    rounds_of,
-    take_control,
-    with_control,
-)
-from dgbench.lab.grid import Grid, by_preset
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.compare import observe_speedup, take_control, with_control
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import MeasuredQuantity, observed
 from dgbench.lab.result_checks import ResultCheck, at_most, equal, of_contender
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.experiments.sample_checks import (
@@ -34,7 +31,14 @@ from dgbench.systems.gnnflow.experiments.sample_checks import (
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, StreamGraph, graph_title
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    FORMS,
+    PRESETS,
+    TWIN_NAMES,
+    StreamGraph,
+    filled_store,
+)
 from dgbench.systems.gnnflow.experiments.table6 import INJECTED, policies
 
 NAME: Final = "fig12"
@@ -58,7 +62,6 @@ FANOUT: Final = 10
 POLICIES: Final = ("uniform", "recent")
 SEARCHES: Final = {"list": "linear", "fences": "binary"}
 """Ways to find a window, by the names that rows have for them."""
-WALKS: Final = tuple(SEARCHES)
 PAPERS: Final = ("list", "uniform")
 """Stand-in for the paper's sampler: its walk along the list over the whole past."""
 PAIRS: Final = (("Strawman", "Fixed-size"), ("Adaptive", "Strawman"), ("Adaptive", "Fixed-size"),
@@ -69,33 +72,66 @@ MAX_ROUNDS: Final = 201
 """Turns at most."""
 BUDGET_S: Final = {"smoke": 0.0, "quick": 0.05, "full": 2.0, "paper": 10.0}
 """Seconds of turns for each way to sample."""
+HARDLY: Final = 0.1
+"""Share of the static layout's throughput up to which a bar of Figure 12 is almost nothing."""
 VISITS: Final = {"smoke": 200_000, "quick": 2_000_000, "full": 20_000_000, "paper": 200_000_000}
 """Blocks of an adjacency list that the roots of a call may have in all; fewer roots if they do."""
 
-Rows = Sequence[Any]
+SPEED: Final = observed("speedup", per="dataset")
+"""Throughput of a layout over that of another."""
+NEAREST: Final = SPEED.where(dataset=TWIN_NAMES, method=PAPERS[0])
+"""The same on the paper's graphs along the list."""
+LONGEST: Final = {
+    f"longest walk, {name}": observed("list_blocks", setting=name, statistic="longest")
+    .where(dataset=TWIN_NAMES) for name in LAYOUTS
+}  # fmt: skip
 
 
-class Fig12(Grid):
-    paper = "gnnflow"
-    name = NAME
-    title = "Figure 12: sampling under five ways to size blocks"
+def by_policy(rule: Callable[[MeasuredQuantity], outcomes.Rule]) -> outcomes.Rule:
+    """The claim under both rules of sampling, along the list as in Algorithm 1."""
+    return combine.shown_beside(combine.interpretations(
+        "the paper does not say which neighbours are sampled",
+        {
+            name: rule(NEAREST.where(policy=policy))
+            for name, policy in (("uniform over the past", "uniform"), ("newest", "recent"))
+        },
+    ), LONGEST, "")  # fmt: skip
+
+
+def in_order(pairs: Sequence[tuple[str, str]]) -> outcomes.Rule:
+    """The first layout of every pair is faster than the second, on every graph."""
+    return by_policy(lambda speed: combine.both(*(
+        rules.all_above(speed.where(setting=fast, baseline=slow).per("setting", "baseline"), 1.0,
+                        unit="x")
+        for fast, slow in pairs
+    )))  # fmt: skip
+
+
+class Fig12(FormExperiment):
+    forms, name = FORMS, NAME
     device = "cpu"
-    question = "How fast is sampling from blocks that grow, next to one full block per vertex?"
-    reading = (
-        "The paper names neither model nor rule of sampling here. Recent neighbours stand in the "
-        "newest blocks, so that lists hardly matter; uniform ones over the whole past need the "
-        "whole list. Both are measured along the list, which is the paper's Algorithm 1, and the "
-        "claims are judged under both. Our search over fences is shown beside it. "
-        "Roots are both ends of the newest edges and as many random vertices; one thread on a "
-        "CPU, where a long list delays its own root but no others. Batches, thresholds and sizes "
-        "shrink with the root of a twin's scale, as its degrees do."
+    headline = SPEED.where(
+        method=PAPERS[0], policy=PAPERS[1], setting=LAYOUTS[:-1], baseline=STATIC
     )
-    claims = (
-        "gnnflow-fig12-adjlist-zero",
-        "gnnflow-fig12-fixed-below-strawman",
-        "gnnflow-fig12-adaptive-best-dynamic",
-    )
-
+    unit = "x"
+    figure_forms = (
+        Sweep(
+            NAME, "Sampling throughput over that of the static layout",
+            SPEED.where(setting=LAYOUTS[:-1], baseline=STATIC).per("policy", "method"),
+            panel="{dataset}", series="{policy}, {method}", x="{setting}",
+            gaps={"series": "uniform, along the list", "x": "-"}, xlabel="",
+            ylabel="throughput / static", xlog=False, sort=False, names=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "gnnflow-fig12-adjlist-zero": by_policy(
+            lambda speed: rules.all_within(
+                speed.where(setting="Adj. List", baseline=STATIC), 0.0, HARDLY
+            )
+        ),
+        "gnnflow-fig12-fixed-below-strawman": in_order(PAIRS[:1]),
+        "gnnflow-fig12-adaptive-best-dynamic": in_order(PAIRS[1:]),
+    }
     control: ClassVar[Any] = {"dataset": "gdelt"}
     repeats: ClassVar[Any] = {preset: turn_rounds(preset) for preset in PRESETS}
     timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 900, "paper": 7200}
@@ -115,43 +151,6 @@ class Fig12(Grid):
         scale = float(cell.params["scale"] or 1.0)
         return measure(graph, scale, context, control=self.controls(cell))
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep(NAME, "Sampling throughput over that of the static layout", points, xlabel="",
-                ylabel="throughput / static", xlog=False, sort=False, names=False),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        words = []
-        for mine in found_rows(rows):
-            shares = ", ".join(f"{name} {share(mine, name).value:.2f}" for name in LAYOUTS[:-1])
-            words.append(f"{graph_title(mine[-1].params['dataset'])} {shares}")
-        return (
-            "Throughput over static, uniform over the whole past along the list: "
-            f"{'; '.join(words)}."
-            if words
-            else ""
-        )
-
-
-def found_rows(rows: Rows) -> list[list[Any]]:
-    """Usable rows of this experiment: of each graph the rounds of its last cell."""
-    last = {r.params["dataset"]: r for r in rows_of(rows, experiment=NAME)}
-    return [rounds_of(row, rows) for row in last.values()]
-
-
-def share(mine: Rows, layout: str, walk: str = PAPERS[0], policy: str = PAPERS[1]) -> Ratio:
-    """Throughput of a layout over that of the static one, from the rounds of a graph."""
-    return ahead(mine, layout, STATIC, walk, policy)
-
-
-def ahead(
-    mine: Rows, fast: str, slow: str, walk: str = PAPERS[0], policy: str = PAPERS[1]
-) -> Ratio:
-    """Throughput of one layout over another's, from the rounds of a graph; a pair of `PAIRS`."""
-    which = {"setting": fast, "baseline": slow, "method": walk, "policy": policy}
-    return ratio_of(Table.of(mine).where("speedup", **which))
-
 
 def stores_of(graph: StreamGraph, scale: float) -> tuple[dict[str, TemporalStore], Any]:
     """The graph under every layout, injected batch by batch as the paper does, and its events."""
@@ -161,14 +160,11 @@ def stores_of(graph: StreamGraph, scale: float) -> tuple[dict[str, TemporalStore
     root = math.sqrt(scale) if not graph.real else 1.0
     tau, fixed = (max(1, round(size * root)) for size in (graph.tau, graph.fixed))
     batch = HELD_BATCH if graph.real else max(1, round(INJECTED * root))
-    rules = policies(tau, fixed)
-    stores = {}
-    for name in LAYOUTS[:-1]:
-        store = TemporalStore(events.num_nodes, policy=rules[name], undirected=graph.undirected)
-        for first in range(0, len(events), batch):
-            part = slice(first, first + batch)
-            store.insert(events.src[part], events.dst[part], events.t[part])
-        stores[name] = store
+    policy_of = policies(tau, fixed)
+    stores = {
+        name: filled_store(events, batch, policy=policy_of[name], undirected=graph.undirected)
+        for name in LAYOUTS[:-1]
+    }
     stores[STATIC] = TemporalStore.static(
         events.num_nodes, events.src, events.dst, events.t, undirected=graph.undirected
     )
@@ -193,13 +189,15 @@ def measure(
 ) -> Measurement:
     """Sample the same roots from all layouts in turns."""
     stores, events = stores_of(graph, scale)
-    lists = stores["Adj. List"].list_lengths()
-    nodes, times = roots_of(events, lists, VISITS[context.preset])
+    longest = stores["Adj. List"].list_lengths()
+    nodes, times = roots_of(events, longest, VISITS[context.preset])
     found = Measurement(data=describe(events))
     checks: list[ResultCheck] = []
-    for walk, policy in product(WALKS, POLICIES):
+    for walk, policy in product(SEARCHES, POLICIES):
         calls = {
-            name: _call(store, nodes, times, walk, policy) for name, store in stores.items()
+            name: partial(sample_neighbours, store, nodes, times, fanout=FANOUT, policy=policy,
+                          search=SEARCHES[walk], seed=1, threads=1)
+            for name, store in stores.items()
         }  # fmt: skip
         checks += agreement(
             {name: call() for name, call in calls.items()}, events, nodes, times, policy,
@@ -222,18 +220,17 @@ def measure(
         found.observe("list_blocks", int(blocks.sum()), setting=name)
         found.observe("list_blocks", int(blocks.max()), setting=name, statistic="longest")
         found.observe("comparisons", int(compared.sum()), setting=name)
-        checks += of_contender(name, [walk_check(store, nodes, blocks, name)])
+        # A walk looks at no more blocks than its list has, whose newest alone may begin too late,
+        # and at none without records.
+        lists, records = (of.long()[nodes] for of in (store.list_lengths(), store.degrees()))
+        unequal = (blocks > lists) | (blocks < lists.clamp(max=1)) | ((records == 0) & (blocks > 0))
+        checks += of_contender(name, [at_most(
+            "counters", float(unequal.double().mean()), 0.0, against="lengths of lists",
+            compared=nodes.numel(), part=name,
+        )])  # fmt: skip
     found.deviation = {"output": max(check.gap for check in checks if check.of == "samples")}
     found.checks = by_subject(checks)
     return found
-
-
-def _call(
-    store: TemporalStore, nodes: Tensor, times: Tensor, walk: str, policy: str
-) -> Callable[[], Sample]:
-    return lambda: sample_neighbours(
-        store, nodes, times, fanout=FANOUT, policy=policy, search=SEARCHES[walk], seed=1, threads=1
-    )
 
 
 def agreement(
@@ -263,18 +260,6 @@ def agreement(
     ]
 
 
-def walk_check(store: TemporalStore, nodes: Tensor, blocks: Tensor, name: str) -> ResultCheck:
-    """A check of the blocks that a walk over the whole past of the last events looks at: at most
-    the list of a root, whose newest block alone may begin too late, and none without records."""
-    lists = store.list_lengths().long()[nodes]
-    records = store.degrees().long()[nodes]
-    unequal = (blocks > lists) | (blocks < lists.clamp(max=1)) | ((records == 0) & (blocks > 0))
-    return at_most(
-        "counters", float(unequal.double().mean()), 0.0, against="lengths of lists",
-        compared=nodes.numel(), part=name,
-    )  # fmt: skip
-
-
 def in_turns(
     calls: dict[str, Callable[[], Any]], least: int, budget_s: float = 0.0
 ) -> dict[str, list[float]]:
@@ -295,28 +280,3 @@ def in_turns(
                 seconds[name].append(time.perf_counter() - start)
         turn += 1
     return seconds
-
-
-def points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `sweep`: normalised throughput by layout, a series for each way to sample."""
-    found: list[dict[str, Any]] = []
-    for mine in found_rows(rows):
-        title = graph_title(mine[-1].params["dataset"])
-        for (walk, policy), name in product(product(WALKS, POLICIES), LAYOUTS[:-1]):
-            ratio = share(mine, name, walk, policy)
-            found.append(
-                {
-                    "panel": title,
-                    "series": f"{policy}, {'along the list' if walk == 'list' else 'by fences'}",
-                    "x": name,
-                    "y": ratio.value,
-                    "low": ratio.low,
-                    "high": ratio.high,
-                    "twin": ratio.twin,
-                    "row_ids": ratio.rows,
-                }
-            )
-    return found + [
-        gap(row, panel=graph_title(row.params["dataset"]), series="uniform, along the list", x="-")
-        for row in failures(rows, NAME)
-    ]

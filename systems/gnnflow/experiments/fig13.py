@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 
-from dgbench.lab.charts import chart, failures, gap, ratio_mark, sweep
-from dgbench.lab.compare import Ratio, by_group, ratio
-from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, number, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import EvaluationContext, gaps_of_failures
+from dgbench.lab.figure_forms import SpeedupBars, Sweep
+from dgbench.lab.quantities import MeasuredQuantity, observed, speedup
+from dgbench.lab.result_checks import equal
+from dgbench.lab.study import FormExperiment
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.experiments import sample_checks, table6
 from dgbench.systems.gnnflow.experiments.sample_checks import (
@@ -22,12 +28,18 @@ from dgbench.systems.gnnflow.experiments.sample_checks import (
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, StreamGraph, graph_title
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    FORMS,
+    NEEDS_CUDA,
+    SETTINGS,
+    StreamGraph,
+    filled_store,
+)
 
 if TYPE_CHECKING:
     from dgbench.datasets import EventStream
     from dgbench.kernels_cuda.temporal_sample import Sample
-    from dgbench.kernels_cuda.temporal_store import TemporalStore
 
 NAME: Final = "fig13"
 CPU: Final = "cpu"
@@ -65,43 +77,111 @@ OVERSUBSCRIBE: Final = "DGBENCH_OVERSUBSCRIBE"
 
 A device whose memory is full can hang for all who use it, so nobody gets that without asking."""
 
-Rows = Sequence[Any]
+FAR: Final = 2.0
+"""Times as slow as all else from which something is far slower."""
+VERTICES: Final = {"gdelt": 16_682, "netflix": 497_959}
+"""Vertices that Table 6 implies."""
 
 
-class Fig13(Experiment):
-    paper = "gnnflow"
-    name = NAME
-    title = "Figure 13: placements of the graph"
-    question = "How fast does a GPU sample a graph in its own, the host's, or unified memory?"
-    reading = (
-        "The paper names neither model nor sampling here; we take TGAT's two hops of ten, uniform, "
-        "with three roots for each of 600 edges, over the whole past. A time is that of sampling "
-        "a batch and bringing it to the host, which the paper's sampler does, too. All placements "
-        "return the CPU's samples, which is checked before the clock starts. The captions name "
-        "Netflix and the text GDELT as the large graph, so both are run. By Table 6 GDELT takes "
-        "93 % of the limit of 4 GB and Netflix 105 %. Our records are smaller, and a twin has more "
-        "vertices for its edges, so the limit is set as our bytes want it: it stands to the graph "
-        "here as 4 GB stand to the paper's. Batches by which the graph is built shrink with the "
-        "twin, the largest block with the root of its size, as degrees do. On a CPU only the "
-        "sampler of the CPU runs, and the bytes of all records at the published size are counted. "
-        "Unified memory has no limit unless DGBENCH_OVERSUBSCRIBE=1 asks for one, because holding "
-        "the rest of a device's memory can hang it for everybody."
+def over(slow: str, fast: str, **where: Any) -> MeasuredQuantity:
+    """Throughput of one placement over that of another by graph."""
+    times = observed("step_time", per="dataset", **where)
+    return speedup(times, slow, fast).keep(gaps_of_failures)
+
+
+def in_order(*pairs: tuple[str, str], graphs: Sequence[str]) -> outcomes.Rule:
+    """The second placement of each pair is faster than the first, on each of these graphs."""
+    every = (
+        rules.all_above(over(*pair, dataset=(graph,)), 1.0, unit=f"x ({pair[1]} over {pair[0]})")
+        for pair, graph in product(pairs, graphs)
     )
-    claims = (
-        "gnnflow-fig13-small-graph-best",
-        "gnnflow-fig13-hybrid-over-uva",
-        "gnnflow-fig13-cuda-only-oom",
-        "gnnflow-fig13-uva-below-cpu",
-        "gnnflow-fig13-um-thrash",
+    return combine.needs_gpu(combine.both(*every), NEEDS_CUDA)
+
+
+RECORDS: Final = observed("records", per="dataset", of="published", system=CPU)
+
+
+def whole_graph(name: str) -> outcomes.Rule:
+    """All of a graph at its published size takes more than the limit.
+
+    Empty slots and lists are those of adaptive blocks on the twin: lists get longer with the graph.
+    """
+    column = partial(table6.column, dataset=(name,))
+    packed = column("edge MB", "Static") / column("edge MB", "Adaptive")
+    blocks = -VERTICES[name] * table6.BLOCK * column("average", "Adaptive")
+    whole = (1 / LIMIT) * (20 * RECORDS.where(dataset=(name,))).over(packed).less(blocks)
+    return combine.by_model(rules.all_above(whole, 1.0), table6.FORMULA)
+
+
+def thrashes(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Rule: unified memory under a limit is far slower than all others on the large graph."""
+    others = [over("unified", name, dataset="gdelt") for name in ("hybrid", "uva", CPU)]
+    found = combine.both(*(rules.all_above(one, 1.0, unit="x") for one in others))(context)
+    if found.lacking:
+        return replace(found, lacking=NEEDS_CUDA)
+    memory = observed("memory", dataset="gdelt").pooled("min")
+    ballast, limit = (
+        max((one.value for one in of.estimates(context).values()), default=0)
+        for of in (memory.where(of="ballast", system="unified"), memory.where(of="limit"))
     )
+    if not ballast or limit < ENFORCED:
+        return outcomes.RuleOutcome(
+            lacking=f"unified memory had no limit that is kept: needs {OVERSUBSCRIBE}=1, which "
+            "holds the rest of the device's memory, and the preset 'paper', whose limit is large"
+        )
+    least = min(one.value for one in found.estimates)
+    far = () if least >= FAR or found.side < 1 else ((f"{FAR}x as slow", -1),)
+    return replace(found, sides=(*found.sides, *far))
+
+
+class Fig13(FormExperiment):
+    forms, name = replace(FORMS, labels={**FORMS.labels, "of": TITLES}), NAME
+    headline, unit = RECORDS.map(lambda count: 100 * 20 * count / LIMIT), "%"
+    figure_forms = (
+        SpeedupBars(
+            "fig13", "Sampling on a GPU by placement of the graph, over the CPU",
+            {name: over(CPU, name) for name in TITLES}, panel="{dataset}", row="{of}", system="of",
+            baseline=CPU, baseline_label="our sampler on this machine's CPU",
+            xlabel="throughput over that of the CPU",
+        ),
+        Sweep(
+            "fig13_bytes", "Bytes of all records at the published size, and the limit",
+            {
+                **{name: size * RECORDS for name, size in RECORD.items()},
+                "paper, Table 6": RECORDS.printed(lambda at: printed_bytes(at["dataset"]) or None),
+            },
+            series="of", x="{dataset}", ylabel="bytes", hline=float(LIMIT), hline_label="4 GB",
+            sort=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "gnnflow-fig13-small-graph-best": in_order(
+            ("hybrid", "cuda"), ("hybrid", "unified"), ("uva", "hybrid"), (CPU, "uva"),
+            graphs=("reddit",),
+        ),
+        "gnnflow-fig13-hybrid-over-uva": in_order(("uva", "hybrid"), graphs=("reddit", "gdelt")),
+        "gnnflow-fig13-cuda-only-oom": combine.interpretations(
+            "the text calls GDELT the large graph, the captions Netflix",
+            {
+                "GDELT, by the text": whole_graph("gdelt"),
+                "Netflix, by the captions": whole_graph("netflix"),
+            },
+        ),
+        "gnnflow-fig13-uva-below-cpu": combine.shown_beside(
+            in_order(("uva", CPU), graphs=("gdelt",)),
+            {"Netflix": over("uva", CPU, dataset="netflix")},
+        ),
+        "gnnflow-fig13-um-thrash": thrashes,
+    }  # fmt: skip
+
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 600, "paper": 7200}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            self.cell_of(
+            self.cell(
                 {"dataset": name, "system": system},
-                name,
+                preset,
                 repeats=REPEATS[preset] if device == "cuda" else 1,
-                timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 7200}[preset],
                 device="cpu" if system == CPU else "",
                 unavailable="" if system == CPU or device == "cuda" else NEEDS,
             )
@@ -113,50 +193,6 @@ class Fig13(Experiment):
         graph = BY_NAME[str(cell.params["dataset"])]
         return measure(graph, str(cell.params["system"]), context)
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart("speedup", "fig13", "Sampling on a GPU by placement of the graph, over the CPU",
-                points, baseline_label="our sampler on this machine's CPU",
-                xlabel="throughput over that of the CPU"),
-            sweep("fig13_bytes", "Bytes of all records at the published size, and the limit",
-                byte_points, ylabel="bytes", hline=float(LIMIT), hline_label="4 GB", sort=False),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = cpu_rows(rows)
-        if not found:
-            return ""
-        words = ", ".join(
-            f"{graph_title(row.params['dataset'])} {share(row):.0%} ({share(row, 12):.0%} in our "
-            "compact layout)"
-            for row in found
-        )
-        text = f"All records at 20 bytes take of the limit of 4 GB: {words}."
-        ratios = [
-            f"{graph_title(name)} {TITLES[system]} {ratio.value:.2f}x"
-            for name, mine in by_group(rows_of(rows, experiment=NAME)).items()
-            for system in TITLES
-            if (ratio := over(mine, CPU, system)) is not None
-        ]
-        return f"{text} Throughput over the CPU: {', '.join(ratios)}." if ratios else text
-
-
-def cpu_rows(rows: Rows) -> list[Any]:
-    """Rows of the CPU's sampler, one for each graph; they hold the counted bytes."""
-    found = {row.params["dataset"]: row for row in rows_of(rows, experiment=NAME, system=CPU)}
-    return list(found.values())
-
-
-def share(row: Any, record: int = 20) -> float:
-    """Share of the limit that the records take at the published size, without free slots."""
-    return record * number(row, "records", of="published") / LIMIT
-
-
-def over(rows: Rows, slow: str, fast: str) -> Ratio | None:
-    """Speedup of one placement of a graph over another; None without both."""
-    times = Table.of(rows, experiment=NAME).where("step_time")
-    return ratio(times.where(system=slow), times.where(system=fast))
-
 
 def printed_bytes(name: str) -> int:
     """Edge data and block records of adaptive blocks in Table 6; 0 where it has no such graph."""
@@ -164,31 +200,6 @@ def printed_bytes(name: str) -> int:
         return 0
     adaptive = table6.printed_table(name)["Adaptive"]
     return round(adaptive["edge MB"] + adaptive["metadata MB"]) << 20
-
-
-def limit_of(graph: StreamGraph, store: TemporalStore, published: int) -> int:
-    """The limit that stands to this store as 4 GB stand to the paper's graph.
-
-    Args:
-        published: records of the graph at its published size.
-    """
-    printed = printed_bytes(graph.name) or 20 * published
-    return max(1, round(store.memory().total * LIMIT / printed))
-
-
-def build_store(graph: StreamGraph, events: EventStream, scale: float) -> TemporalStore:
-    """The graph, batch by batch, with the paper's largest block brought to the twin's size."""
-    from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-
-    policy = BlockPolicy("adaptive", max(1, round(graph.tau * scale**0.5)))
-    store = TemporalStore(
-        events.num_nodes, policy=policy, undirected=graph.undirected, origin=float(events.t[0])
-    )
-    step = max(1, round(INSERTED * scale))
-    for first in range(0, len(events), step):
-        cut = slice(first, first + step)
-        store.insert(events.src[cut], events.dst[cut], events.t[cut])
-    return store
 
 
 def batches_of(events: EventStream, batch: int, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
@@ -214,23 +225,29 @@ def measure(graph: StreamGraph, system: str, context: RunContext) -> Measurement
     """
     from dgbench import datasets
     from dgbench.kernels_cuda.temporal_sample import sample_hops
+    from dgbench.kernels_cuda.temporal_store import BlockPolicy
     from dgbench.runtime.steady import measure_steady
 
     scale = graph.scale(context.preset)
     events = datasets.open_events(graph.name, scale=scale)
-    store = build_store(graph, events, scale)
+    store = filled_store(  # the paper's largest block brought to the twin's size, as its batches
+        events, max(1, round(INSERTED * scale)), undirected=graph.undirected,
+        policy=BlockPolicy("adaptive", max(1, round(graph.tau * scale**0.5))),
+        origin=float(events.t[0]),
+    )  # fmt: skip
     task = SETTINGS["tgat"]
     batches = batches_of(events, task.batch)
     published = round(len(events) / scale) * (2 if graph.undirected else 1)
-    limit = limit_of(graph, store, published)
+    memory = store.memory()
+    # The limit stands to this store as 4 GB stand to the paper's graph.
+    limit = max(1, round(memory.total * LIMIT / (printed_bytes(graph.name) or 20 * published)))
     how: dict[str, Any] = {"policy": task.sampling, "seed": 1}
     fanouts = list(task.fanouts)
 
     def on_cpu(nodes: Tensor, times: Tensor, draw: int) -> list[list[Sample]]:
         return sample_hops(store, nodes, times, fanouts, draw=draw, **how)
 
-    memory = store.memory()
-    notes = []
+    notes: list[str] = []
     told = Measurement(notes=notes)
     told.observe("records", memory.records)
     told.observe("records", published, of="published")
@@ -284,7 +301,12 @@ def measure(graph: StreamGraph, system: str, context: RunContext) -> Measurement
             samples_check(task_of, events, nodes, times, batch, found, part=f"batch {batch}")
         )
         if system != CPU:
-            checks.append(equal_samples(found, on_cpu(nodes, times, batch)))
+            own, wanted = (
+                {f"{name} of hop {depth}": getattr(hop, name)
+                 for depth, hop in enumerate(hops[0], 1) for name in CHECKED}
+                for hops in (found, on_cpu(nodes, times, batch))
+            )  # fmt: skip
+            checks.append(equal("samples", own, wanted, against="the CPU's sampler"))
     records = len(events) * (2 if graph.undirected else 1)
     own = {"records": memory.records, "published": published}
     exact = {"records": records, "published": round(records / scale)}
@@ -297,53 +319,3 @@ def measure(graph: StreamGraph, system: str, context: RunContext) -> Measurement
     told.checks = by_subject(checks)
     told.data = {**describe(events), "edges": len(events), "nodes": events.num_nodes}
     return told
-
-
-def equal_samples(found: list[list[Sample]], right: list[list[Sample]]) -> ResultCheck:
-    """A check that samples are those of the CPU, bit by bit."""
-    columns = [
-        {
-            f"{name} of hop {depth}": getattr(hop, name)
-            for depth, hop in enumerate(hops[0], 1)
-            for name in CHECKED
-        }
-        for hops in (found, right)
-    ]
-    return equal("samples", *columns, against="the CPU's sampler")
-
-
-def points(rows: Rows) -> list[dict[str, Any]]:
-    """Throughput of each placement over the CPU's; what did not run says why."""
-    found = [
-        ratio_mark(
-            ratio, panel=graph_title(name), row=title, system=system, baseline=CPU,
-            deviation=ratio.deviation,
-        )
-        for name, mine in by_group(rows_of(rows, experiment=NAME)).items()
-        for system, title in TITLES.items()
-        if (ratio := over(mine, CPU, system)) is not None
-    ]  # fmt: skip
-    return found + [
-        gap(
-            row, panel=graph_title(row.params["dataset"]), row=TITLES[row.params["system"]],
-            system=row.params["system"], baseline=CPU,
-        )
-        for row in failures(rows, NAME)
-        if row.params["system"] != CPU
-    ]  # fmt: skip
-
-
-def byte_points(rows: Rows) -> list[dict[str, Any]]:
-    """Bytes of all records by layout, and what Table 6 prints for adaptive blocks."""
-    found = []
-    for row in cpu_rows(rows):
-        name = row.params["dataset"]
-        common = {"x": graph_title(name), "row_ids": [row.id], "counted": True}
-        found += [
-            {**common, "series": series, "y": size * number(row, "records", of="published")}
-            for series, size in RECORD.items()
-        ]
-        if size := printed_bytes(name):
-            printed = {"series": "paper, Table 6", "y": size, "paper": True}
-            found.append({**common, **printed})
-    return found

@@ -1,29 +1,51 @@
-"""Figure 14: the dynamic cache against static ones chosen by sampling ahead."""
+"""Figure 14: the dynamic cache against static ones chosen by sampling ahead, hits and times."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.charts import failed, failures, mark, ratio_mark
-from dgbench.lab.compare import ROUND_INTERVAL, Ratio, by_group, ratio_of
-from dgbench.lab.grid import Grid
-from dgbench.lab.result_checks import ResultCheck, of_contender
-from dgbench.lab.table import Table, number, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.compare import ROUND_INTERVAL, observe_speedup, take_control, with_control
+from dgbench.lab.estimates import EvaluationContext
+from dgbench.lab.figure_forms import FigureForm, SpeedupBars, Sweep
+from dgbench.lab.printed import ledger
+from dgbench.lab.quantities import MeasuredQuantity, observed
+from dgbench.lab.result_checks import ResultCheck, equal, of_contender
+from dgbench.lab.study import FormExperiment
+from dgbench.runtime.statistics import median
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.turns import turn_rounds
-from dgbench.systems.gnnflow.cache import CacheCounts
+from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, FeatureTable
 from dgbench.systems.gnnflow.experiments import cache_play as play
+from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Access, Accesses
 from dgbench.systems.gnnflow.experiments.cache_checks import (
+    LoopedCache,
     counts_check,
     few,
     looped_dynamic,
     looped_static,
     requests_check,
+    shortened,
 )
-from dgbench.systems.gnnflow.experiments.cache_times import CONTENDERS, time_rounds
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA, model_title, panel
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    EPOCHS,
+    FORMS,
+    LAMBDA,
+    LEDGER,
+    StreamGraph,
+)
+from dgbench.systems.gnnflow.rounds import Round
+from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
 
 NETFLIX: Final = ("netflix", "tgn")
 """The workload of panels b to d."""
@@ -48,42 +70,121 @@ SIZES: Final = (0.25, 1.0, 4.0)
 ROUNDS: Final = {"smoke": 2, "quick": 8, "full": 40, "paper": 40}
 MAX_ROUND_EVENTS: Final = {"smoke": 400, "quick": 400, "full": 40_000, "paper": 10**9}
 """Events of a round at most, the first ones."""
-VARIANTS: Final = {
-    "dynamic": "GNNFlow",
-    "dynamic without RR": "GNNFlow without RR",
-    "static": "GNNLab",
-    "static with reuse": "GNNLab with reuse",
-    "static stale": "GNNLab with reuse, between choices",
+CONTENDERS: Final = {"dynamic": 0, "static": 1, "static with reuse": 2}
+"""Interval in rounds at which each contender chooses its contents ahead; 0 is never."""
+TIMED_ROUNDS: Final = {"smoke": 3, "quick": 4, "full": 16, "paper": 40}
+TIMED_BATCHES: Final = 4
+"""Of a round, as a GPU of the paper's eight has with TGN on Netflix."""
+TIMED_BATCH: Final = {
+    "smoke": {"tgn": 50, "tgat": 10, "dysat": 10},
+    "quick": {"tgn": 100, "tgat": 15, "dysat": 15},
+    "full": {"tgn": 1000, "tgat": 150, "dysat": 150},
+    "paper": {"tgn": 4000, "tgat": 600, "dysat": 600},
 }
+VARIANTS: Final = ("dynamic", "dynamic without RR", "static", "static with reuse", "static stale")
 """RR: reuse from round to round, and restoration for every epoch."""
+GNNLAB: Final = {"static": "GNNLab", "static with reuse": "GNNLab with reuse"}
+"""Names that the paper has for these."""
+NEAR_ZERO: Final = 10.0
+"""A hit rate below this, in percent, is nearly zero."""
+POINTS: Final = 10.0
+"""Tolerance of a share of time against a printed one, in points."""
+ON: Final = ("model", "dataset")
 
 
-class Fig14(Grid):
-    paper = "gnnflow"
-    name = "fig14"
-    title = "Figure 14: dynamic and static caches"
+def hit_rate(setting: str | tuple[str, ...], *per: str, **where: Any) -> MeasuredQuantity:
+    """Percent of the requests of a workload that hit in one of `VARIANTS`."""
+    return 100 * observed("hit_rate", per=(*ON, *per), part="hits", setting=setting, **where)
+
+
+def edge_hits(setting: str) -> MeasuredQuantity:
+    """The same of edges at the paper's capacity."""
+    return hit_rate(setting, of="edge", capacity=1.0)
+
+
+GAIN: Final = observed("speedup", per=ON, part="times", setting="dynamic", baseline="static")
+"""Time of a round's fetching with GNNLab's cache over that with GNNFlow's."""
+CHOOSING: Final = 100 * observed(
+    "time_share", per=(*ON, "setting"), part="times", phase="init", setting=tuple(CONTENDERS)
+)
+"""Choosing and filling in percent of all fetching."""
+
+
+def printed_share(at: Mapping[str, Any]) -> float | None:
+    """Printed numbers of a variant on Netflix, of Figure 14b."""
+    if (at["dataset"], at["model"]) != NETFLIX:
+        return None
+    return ledger(LEDGER)["fig14b-init-share"].get(GNNLAB.get(at["setting"]))
+
+
+def share_as_printed(*settings: str) -> outcomes.Rule:
+    """Choosing takes the printed shares of fetching on Netflix, to some points."""
+    share = CHOOSING.where(setting=settings, dataset=NETFLIX[:1], model=NETFLIX[1:])
+    off = share.less(share.printed(printed_share))
+    return combine.shown_beside(
+        rules.all_within(off, -POINTS, POINTS, unit="points"),
+        {GNNLAB[name]: CHOOSING.where(setting=name, dataset=NETFLIX[0], model=NETFLIX[1])
+         for name in settings}, "%",
+    )  # fmt: skip
+
+
+def fetching_gains(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Rule: fetching gains on all workloads, as those of the printed factors are not named."""
+    found = rules.all_above(GAIN, 1.0, unit="x")(context)
+    return replace(found, sides=(), direction=found.side, remarks=tuple(found.against()))
+
+
+def drawn_hits(name: str, of: str) -> FigureForm:
+    """Hit rates by capacity, a panel for each workload."""
+    return Sweep(
+        name, f"Hit rate of {of} features (Figure {name[3:]})",
+        hit_rate(VARIANTS, "capacity", of=of), panel="{model}, {dataset}",
+        series="{setting}", x="capacity", gaps={"series": "GNNFlow", "x": 1.0},
+        xlabel="capacity, in the paper's shares", ylabel="requests that hit, %", ylog=False,
+        names=False,
+    )  # fmt: skip
+
+
+class Fig14(FormExperiment):
+    forms, name = FORMS, "fig14"
     device = "cpu"
-    question = "Does a cache that follows the stream hit more, and fetch faster, than a static one?"
-    reading = (
-        "GNNLab's cache is chosen before each round from two epochs sampled ahead, with reuse "
-        "before every second one; the rounds between are shown apart. A hit rate is over all "
-        "requests, repeated ones of a batch included; rows hold it per different id, too. On a "
-        "smaller graph batches are smaller in proportion, so that a cache of the printed share "
-        "holds as many batches as on Netflix; one of eight GPUs is played. Negatives are drawn "
-        "anew in every epoch, so sampling ahead does not know them. Times are of rounds of four "
-        "batches with rows of full width: on a CPU hits and misses cost the same, so they show "
-        "what choosing ahead costs, and bytes that missed stand beside them. Panel a does not "
-        "name its two workloads."
-    )
-    claims = (
-        "gnnflow-fig14a-fetch-vs-gnnlab",
-        "gnnflow-fig14b-init-share",
-        "gnnflow-fig14cd-rr-gain",
-        "gnnflow-fig14d-static-edge-zero",
-        "gnnflow-fig14d-static-edge-below-dynamic",
-        "gnnflow-s22-cache-init-share",
-    )
-
+    headline = hit_rate("dynamic", "of", capacity=1.0) - hit_rate("static", "of", capacity=1.0)
+    unit = "points"
+    figure_forms = (
+        SpeedupBars(
+            "fig14a", "Fetching of a round against GNNLab's cache (Figure 14a)", GAIN,
+            row="{model}, {dataset}", system="gnnflow", baseline="GNNLab's cache",
+            xlabel="time with GNNLab's cache / time with GNNFlow's", interval=ROUND_INTERVAL,
+            baseline_label="GNNLab's cache",
+        ),
+        Sweep(
+            "fig14b", "Choosing what to cache, in percent of the fetching (Figure 14b)",
+            {"measured": CHOOSING, "printed": CHOOSING.printed(printed_share)},
+            panel="{model}, {dataset}", series="of", x="{setting}", gaps={"x": "GNNLab"},
+            ylabel="choosing, % of all fetching", ylog=False, sort=False,
+        ),
+        drawn_hits("fig14c", "node"),
+        drawn_hits("fig14d", "edge"),
+    )  # fmt: skip
+    claims = {
+        "gnnflow-fig14a-fetch-vs-gnnlab": fetching_gains,
+        "gnnflow-fig14b-init-share": share_as_printed("static", "static with reuse"),
+        "gnnflow-s22-cache-init-share": share_as_printed("static"),
+        "gnnflow-fig14cd-rr-gain": rules.all_above(
+            (
+                hit_rate("dynamic", "of", "capacity")
+                - hit_rate("dynamic without RR", "of", "capacity")
+            ).joined_over(min, "of", "capacity"),
+            0.0, unit="points",
+        ),
+        "gnnflow-fig14d-static-edge-zero": rules.all_below(
+            edge_hits("static stale"), NEAR_ZERO, unit="%"
+        ),
+        "gnnflow-fig14d-static-edge-below-dynamic": combine.both(*(
+            rules.all_above(edge_hits(more) - edge_hits(less), 0.0, unit=f"points above {less}")
+            for more, less in (("dynamic", "static"), ("static", "static with reuse"))
+        )),
+    }  # fmt: skip
     control: ClassVar[Any] = {"part": "times", "dataset": NETFLIX[0], "model": NETFLIX[1]}
     group = "{part} {dataset} {model}"
     timeout_s: ClassVar[Any] = {"paper": 3600, None: 600}
@@ -125,76 +226,6 @@ class Fig14(Grid):
         found.observe("events", sum(one.events for one in played.rounds[play.WARM :]))
         return found
 
-    def figures(self) -> list[FigureSpec]:
-        hit_options = {
-            "xlabel": "capacity, in the paper's shares",
-            "ylabel": "requests that hit, %",
-            "ylog": False,
-            "names": False,
-        }
-        return [
-            FigureSpec(
-                kind="speedup",
-                name="fig14a",
-                title="Fetching of a round against GNNLab's cache (Figure 14a)",
-                points=gain_points,
-                options={"xlabel": "time with GNNLab's cache / time with GNNFlow's",
-                         "interval": ROUND_INTERVAL, "baseline_label": "GNNLab's cache"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig14b",
-                title="Choosing what to cache, in percent of the fetching (Figure 14b)",
-                points=share_points,
-                options={"ylabel": "choosing, % of all fetching", "ylog": False, "sort": False},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig14c",
-                title="Hit rate of node features (Figure 14c)",
-                points=lambda rows: hit_points(rows, "node"),
-                options=hit_options,
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig14d",
-                title="Hit rate of edge features (Figure 14d)",
-                points=lambda rows: hit_points(rows, "edge"),
-                options=hit_options,
-            ),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = rows_of(rows, experiment="fig14", part="hits")
-        if not found:
-            return ""
-        parts = []
-        for kind in play.KINDS:
-            gains = [hit_rate(row, kind, "dynamic") - hit_rate(row, kind, "static")
-                     for row in found]  # fmt: skip
-            parts.append(f"{min(gains):+.0f} to {max(gains):+.0f} points for {kind}s")
-        return (
-            f"Against a static cache that is chosen anew every round, hits change by "
-            f"{' and '.join(parts)}, on {len(found)} workloads."
-        )
-
-
-def hit_rate(row: Any, kind: str, variant: str, times: float = 1.0) -> float:
-    """Requests that one of `VARIANTS` answers, in percent."""
-    which = {"of": kind, "setting": variant, "capacity": times}
-    return 100 * number(row, "hit_rate", statistic=None, **which)
-
-
-def speedup(rows: Sequence[Any]) -> Ratio:
-    """Time of a round's fetching with GNNLab's cache over that with GNNFlow's."""
-    return ratio_of(Table.of(rows).where("speedup", baseline="static"))
-
-
-def init_shares(row: Any) -> dict[str, float]:
-    """Choosing ahead in percent of all fetching, by variant."""
-    shares = Table.of([row]).where("time_share", phase="init").numbers("setting")
-    return {variant: 100 * share for variant, share in shares.items()}
-
 
 def hits(played: play.Played, kind: str, times: float) -> dict[str, CacheCounts]:
     """Hits of each of `VARIANTS` over the counted rounds."""
@@ -227,53 +258,159 @@ def hit_checks(played: play.Played, kind: str, times: float) -> list[ResultCheck
     ]
 
 
-def hit_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
-    """Hit rates by capacity."""
-    made = [
-        mark(
-            row, panel=_title(row), series=title, x=times, counted=True,
-            y=hit_rate(row, kind, variant, times),
-        )
-        for row in rows_of(rows, experiment="fig14", part="hits")
-        for variant, title in VARIANTS.items()
-        for times in SIZES
-    ]  # fmt: skip
-    for row in _failed(rows, "hits"):
-        made.append({"panel": panel(row), "series": "GNNFlow", "x": 1.0, "failed": failed(row)})
-    return made
+def time_rounds(
+    graph: StreamGraph, model: str, context: RunContext, *, control: bool = False
+) -> Measurement:
+    """Seconds of fetching and of choosing by round, for all contenders in turns.
 
-
-def _title(row: Any) -> str:
-    return f"{model_title(row)}, {panel(row)}"
-
-
-def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Time with GNNLab's cache over that with GNNFlow's."""
-    sides = {"system": "gnnflow", "baseline": "GNNLab's cache"}
-    timed = by_group(rows_of(rows, experiment="fig14", part="times"))
-    made = [ratio_mark(speedup(mine), row=_title(mine[0]), **sides) for mine in timed.values()]
-    return made + [
-        {"row": _title(row), **sides, "failed": failed(row)} for row in _failed(rows, "times")
+    Every contender serves the same batches. For a static cache the time to sample two epochs
+    ahead, to count visits and to load rows belongs to its fetching (section 6.2).
+    """
+    preset = context.preset
+    batch = TIMED_BATCH[preset][model]
+    accesses = Accesses(graph, model, preset, batch=batch, chunks=1)
+    last, size = accesses.count("edge"), TIMED_BATCHES * batch
+    count = min(TIMED_ROUNDS[preset], last // (2 * size))
+    rounds = [Round(i, last - (count - i) * size, last - (count - i - 1) * size)
+              for i in range(count)]  # fmt: skip
+    tables = {kind: FeatureTable(random_rows(accesses, kind)) for kind in play.KINDS}
+    contenders = with_control(CONTENDERS, on=control)
+    caches = {name: caches_of(accesses, tables, name) for name in contenders}
+    init: dict[str, list[float]] = {name: [] for name in contenders}
+    fetch: dict[str, list[float]] = {name: [] for name in contenders}
+    unique = dict.fromkeys(play.KINDS, 0)
+    for one in (rounds[0], *rounds):  # the first one twice: it warms up
+        epochs = [list(accesses.epoch(one, e)) for e in range(EPOCHS)]
+        for name in contenders if one.number % 2 == 0 else reversed(contenders):
+            every = contenders[name]
+            began = time.perf_counter()
+            if every and one.number % every == 0:
+                choose(accesses, one, caches[name])
+            chose = time.perf_counter()
+            serve(caches[name], epochs, restoration=not every)
+            init[name].append(chose - began)
+            fetch[name].append(time.perf_counter() - chose)
+        for kind in play.KINDS:  # each id once a batch
+            unique[kind] += sum(
+                np.unique(access.of(kind).numpy()).size for batches in epochs for access in batches
+            )
+    counts = {f"{n} {k}": caches[n][k].counts for n in CONTENDERS for k in play.KINDS}
+    checks = [
+        equal(
+            "counters",
+            {key: one.unique for key, one in counts.items()},
+            {key: unique[key.split()[-1]] for key in counts},
+            against="ids sorted by numpy",
+        ),
+        *accesses.checks(),
     ]
+    missed = {key: one.unique_misses for key, one in counts.items()}  # before more is fetched
+    shorter = [[shortened(access) for access in batches] for batches in epochs]
+    for name in CONTENDERS:
+        own = rows_checks(name, caches[name], tables, [epochs[-1][-1], epochs[0][0]])
+        checks += of_contender(name, own)
+        if not CONTENDERS[name]:
+            own = served_checks(caches_of(accesses, tables, name), shorter, name)
+            checks += of_contender(name, own)
+    apart = max(check.gap for check in checks if check.of == "rows")
+    found = Measurement(data=accesses.describe(), deviation={"output": apart})
+    found.checks = by_subject(checks)
+    for name in CONTENDERS:
+        chosen, fetched = sum(init[name][1:]), sum(fetch[name][1:])
+        found.observe("phase_time", chosen / count, setting=name, phase="init")
+        found.observe("phase_time", fetched / count, setting=name, phase="fetch")
+        found.observe("time_share", chosen / (chosen + fetched), setting=name, phase="init")
+        for kind in play.KINDS:
+            rows = missed[f"{name} {kind}"]
+            found.observe("requests", rows, setting=name, of=kind, statistic="missed")
+            size = tables[kind].table[:1].nbytes
+            found.observe("features_sent", rows * size, setting=name, of=kind)
+    totals = {n: [a + b for a, b in zip(init[n][1:], fetch[n][1:], strict=True)] for n in init}
+    take_control(found, totals)
+    ours = totals["dynamic"]
+    for baseline in ("static", "static with reuse"):
+        observe_speedup(found, totals[baseline], ours, setting="dynamic", baseline=baseline)
+    found.observe("round_time", median(ours), samples=ours)
+    found.warmup = 1
+    found.observe("rounds", count)
+    found.observe("batch_size", batch)
+    found.notes.append(f"rounds of {TIMED_BATCHES} batches of {batch} events; features are random")
+    return found
 
 
-def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Choosing and filling in percent of all fetching, with the printed ones beside."""
-    made: list[dict[str, Any]] = []
-    printed = {"static": 90.0, "static with reuse": 80.0}
-    for mine in by_group(rows_of(rows, experiment="fig14", part="times")).values():
-        every, row = [init_shares(one) for one in mine], mine[-1]
-        for variant in CONTENDERS:
-            share = sum(shares[variant] for shares in every) / len(every)
-            where = {"panel": _title(row), "x": VARIANTS[variant]}
-            made.append(mark(row, **where, series="measured", y=share))
-            if variant in printed and (row.params["dataset"], row.params["model"]) == NETFLIX:
-                made.append({**where, "series": "printed", "y": printed[variant], "paper": True})
-    for row in _failed(rows, "times"):
-        made.append({"panel": panel(row), "series": "measured", "x": "GNNLab",
-                     "failed": failed(row)})  # fmt: skip
-    return made
+def random_rows(accesses: Accesses, kind: str) -> Tensor:
+    """float32[count, dim], random: what a row holds changes no time."""
+    made = torch.empty(accesses.count(kind), accesses.dim(kind))
+    return made.uniform_(generator=torch.Generator().manual_seed(accesses.task.seed))
 
 
-def _failed(rows: Sequence[Any], part: str) -> list[Any]:
-    return [row for row in failures(rows, "fig14") if row.params["part"] == part]
+def caches_of(
+    accesses: Accesses, tables: dict[str, FeatureTable], name: str
+) -> dict[str, FeatureCache]:
+    """Empty caches of the paper's size for one of `CONTENDERS`."""
+    policy = "static" if CONTENDERS.get(name) else "lru"  # `AGAIN` is a dynamic one
+    return {
+        kind: FeatureCache(
+            tables[kind], accesses.capacity(kind), policy=policy, admission=LAMBDA
+        )
+        for kind in play.KINDS
+    }  # fmt: skip
+
+
+def choose(accesses: Accesses, one: Round, caches: dict[str, FeatureCache]) -> None:
+    """GNNLab's initialisation: sample the round ahead, count visits, load the rows."""
+    visits = {kind: Visits(accesses.count(kind)) for kind in play.KINDS}
+    for epoch in range(PRESAMPLED_EPOCHS):
+        for access in accesses.epoch(one, PRESAMPLING + epoch):
+            for kind in play.KINDS:
+                visits[kind].add(access.of(kind))
+    for kind, cache in caches.items():
+        cache.fill(visits[kind].top(cache.capacity))
+
+
+def serve(
+    caches: dict[str, FeatureCache], epochs: Sequence[Sequence[Access]], *, restoration: bool
+) -> None:
+    """All epochs of a round; with `restoration` each begins with what the round began with."""
+    starts = {k: cache.snapshot() for k, cache in caches.items()} if restoration else {}
+    for number, batches in enumerate(epochs):
+        if number:
+            for kind, start in starts.items():
+                caches[kind].restore(start)
+        for access in batches:
+            for kind, cache in caches.items():
+                cache.fetch(access.of(kind), update=restoration)
+
+
+def rows_checks(
+    name: str,
+    caches: dict[str, FeatureCache],
+    tables: dict[str, FeatureTable],
+    batches: Sequence[Access],
+) -> list[ResultCheck]:
+    """Checks that caches give the rows of their tables, as they stand."""
+    return [
+        equal(
+            "rows", {f"{kind}s, {name}": cache.fetch(access.of(kind), update=False)},
+            {f"{kind}s, {name}": tables[kind].table[access.of(kind)]}, against="rows of the table",
+        )
+        for kind, cache in caches.items()
+        for access in batches
+    ]  # fmt: skip
+
+
+def served_checks(
+    caches: dict[str, FeatureCache], epochs: Sequence[Sequence[Access]], name: str
+) -> list[ResultCheck]:
+    """Checks of `serve` with restoration, by empty caches and a few ids, request by request."""
+    serve(caches, epochs, restoration=True)
+    found = []
+    for kind, cache in caches.items():
+        loop = LoopedCache(cache.capacity, "lru", LAMBDA)
+        start = loop.snapshot()
+        for batches in epochs:
+            loop.restore(start)
+            for access in batches:
+                loop.fetch(access.of(kind).tolist())
+        found.append(counts_check(cache.counts, loop.counts, f"{name} {kind}"))
+    return found

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.charts import chart, failed, failures, mark, sweep
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
 from dgbench.lab.compare import observe_speedup
-from dgbench.lab.grid import Grid
+from dgbench.lab.estimates import Estimate, EvaluationContext, gaps_of_failures
+from dgbench.lab.figure_forms import FigureForm, Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.judging import current_floor
+from dgbench.lab.quantities import MeasuredQuantity, observed, of_rows
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import number
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.stream import negatives_of
+from dgbench.systems.gnnflow.cluster import READINGS
 from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
 from dgbench.systems.gnnflow.experiments.partition import first_events
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
+    FORMS,
     LAMBDA,
     MODEL_TITLES,
     SETTINGS,
@@ -33,51 +41,140 @@ DATASET: Final = "gdelt"
 MODELS: Final = ("tgn", "tgat")
 OURS, CACHED, TGL = "GNNFlow", "TGL with cache", "TGL"
 CONTENDERS: Final = (OURS, CACHED, TGL)
-BATCH: Final[dict[str, dict[str, int]]] = {
+BATCH: Final[dict[str | None, dict[str, int]]] = {
     "smoke": {"tgn": 60, "tgat": 12},
     "quick": {"tgn": 160, "tgat": 12},
-    "full": {"tgn": SETTINGS["tgn"].batch, "tgat": SETTINGS["tgat"].batch},
+    None: {"tgn": SETTINGS["tgn"].batch, "tgat": SETTINGS["tgat"].batch},
 }
-"""Events of a batch of one rank; beyond `full` as in `full`, the paper's."""
-RANKS: Final[dict[str, tuple[int, ...]]] = {"smoke": (1, 2), "quick": (1, 2), "full": (1, 2, 4)}
-TURNS: Final = {"smoke": 2, "quick": 6, "full": 13}
+"""Events of a batch of one rank; in the long presets the paper's."""
+RANKS: Final = {"smoke": (1, 2), "quick": (1, 2), None: (1, 2, 4)}
+TURNS: Final = {"smoke": 2, "quick": 6, None: 13}
 """Batches of each contender; the first one warms up."""
-FIRST: Final = {"smoke": 40_000, "quick": 50_000, "full": 1_000_000}
+FIRST: Final = {"smoke": 40_000, "quick": 50_000, None: 1_000_000}
 """Events of the stream."""
-COUNTED: Final = {"smoke": 2, "quick": 5, "full": 20}
+COUNTED: Final = {"smoke": 2, "quick": 5, None: 20}
 """Batches of the paper's size whose rows are counted, the first half to warm up the caches."""
 SHORT: Final = 30
 """Events of a batch whose rows are counted one by one to check the counting."""
 PROJECTED: Final = (1, 2, 4, 8, 16, 32)
 
-Rows = Sequence[Any]
+LINEAR: Final = 0.8
+"""Share of linear scaling from which it counts as near linear."""
+MODEL: Final = "alpha-beta model"
+OWN: Final = observed(
+    "throughput", per=("model", "ranks", "setting"), setting=CONTENDERS, clock="processor"
+).keep(gaps_of_failures)
+"""Events per second of processor time on ranks of one CPU."""
+OWN_PER_RANK: Final = of_rows(
+    lambda row: (
+        number(row, "throughput", math.nan, setting=OURS, clock="processor") / row.params["ranks"]
+    ),
+    per=("model", "ranks"),
+)
 
 
-class Fig15(Grid):
-    paper = "gnnflow"
-    name = NAME
-    title = "Figure 15: throughput on more and more GPUs"
+def projected(setting: str | tuple[str, ...], ranks: int | tuple[int, ...]) -> MeasuredQuantity:
+    """Projected events per second by model and by what scales computing."""
+    return observed(
+        "projected_throughput", per=("model", "scaled_by"), setting=setting, ranks=ranks
+    )
+
+
+EFFICIENCY: Final = 100 / 32 * (projected(OURS, 32) / projected(OURS, 1))
+"""Percent of linear scaling that 32 T4 keep, projected."""
+LEAD: Final = projected(OURS, PROJECTED) / projected((CACHED, TGL), PROJECTED)
+GAIN: Final = (projected(CONTENDERS, PROJECTED) / projected(TGL, 1)).keep(gaps_of_failures)
+
+
+def scaled_range(
+    context: EvaluationContext, dims: Mapping[str, Any], one: Estimate
+) -> Mapping[str, Any]:
+    """Ends of a projection, by what scales computing."""
+    if dims["of"] != "projected":
+        return {}
+    place = {dim: dims[dim] for dim in ("model", "setting", "ranks")}
+    gains = [
+        gain.value for at, gain in GAIN.estimates(context).items()
+        if place.items() <= dict(at).items()
+    ]  # fmt: skip
+    return {"low": min(gains), "high": max(gains), "projected": True}
+
+
+def beyond_floor(lead: Estimate) -> int:
+    """Side of 1x: a projected lead has to exceed the noise floor of the rates that it rests on."""
+    band = 1 + current_floor()
+    return (lead.value > band) - (lead.value < 1 / band)
+
+
+def printed_in_range(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Rule: printed shares lie between the projections of a model, which are upper ends: no rank
+    waits for another.
+
+    The direction is that no printed share lies above them, and that TGN's, whose memories go to
+    every machine, is the least.
+    """
+    numbers, printed = EFFICIENCY.estimates(context), context.claim.value
+    if not numbers:
+        return outcomes.RuleOutcome(lacking=f"the experiment '{NAME}' did not run on one rank")
+    ends: dict[str, list[float]] = {}
+    for at, one in numbers.items():
+        ends.setdefault(MODEL_TITLES[dict(at)["model"]], []).append(one.value)
+    below = all(float(printed[model]) <= max(many) for model, many in ends.items())
+    above = all(float(printed[model]) >= min(many) for model, many in ends.items())
+    least = max(ends.get("TGN", [0])) <= max(ends.get("TGAT", [100]))
+    return replace(
+        outcomes.outcome(context, numbers, "%"), met=below and above and len(ends) == len(printed),
+        sides=(("upper ends", 1 if below and least else -1),),
+    )  # fmt: skip
+
+
+class Fig15(FormExperiment):
+    forms, name = FORMS, NAME
     device = "cpu"
-    own_data = "it projects from the first events of GDELT at full size"
-    question = "How does training scale with ranks, and is GNNFlow ahead at every number of them?"
-    reading = (
-        "Every rank has the whole graph and a batch of its own, the batches before the last event "
-        "of the stream, the first events of a twin of GDELT at full size. TGL keeps sorted rows, "
-        "with or without the cache, and differs in nothing else: its rebuild is not part of this "
-        "figure. Ranks here are processes of one CPU. Their throughput is by processor time, as if "
-        "each had a core; a cache before the same memory has little to save. 1 to 32 T4 with the "
-        "paper's batches are projected: computing scaled by a T4's bandwidth or arithmetic over "
-        "those of one thread, rows counted (TGL sends a row each time that it is asked for)."
-    )
-    claims = (
-        "gnnflow-fig15-best-throughput",
-        "gnnflow-fig15-near-linear",
-        "gnnflow-fig15-32gpu-efficiency",
-        "gnnflow-s44-sampling-cv",
-    )
-
+    headline, unit = EFFICIENCY, "%"
+    figure_forms = (
+        FigureForm(
+            "scaling", "fig15",
+            "Training throughput of TGN and TGAT on GDELT, projected to T4 (Figure 15)",
+            {
+                "measured": OWN.over(OWN.where(ranks=1, setting=TGL)),
+                "projected": GAIN.where(scaled_by=READINGS[0]),
+            },
+            {"panel": "{model}, GDELT (twin)", "series": "{setting}", "x": "ranks",
+             "source": "of"},
+            more=scaled_range, gaps={"series": "gnnflow"},
+            options={
+                "xlabel": "ranks or GPUs", "ylabel": "events/s over TGL's on one",
+                "topology": "g4dn.metal, 8 T4 a machine over PCIe, 100 Gb/s between machines",
+                "most": PROJECTED[-1],
+                "band": "from a T4 by its bandwidth to a T4 by its arithmetic",
+                "here": "processes of one CPU by processor time, one run",
+            },
+        ),
+        Sweep(
+            "fig15_ranks", "Throughput by processor time, ranks of one CPU", OWN, series="setting",
+            x="{model}, {ranks}", gaps={"series": OURS}, xlabel="model and ranks",
+            ylabel="events/s",
+        ),
+    )  # fmt: skip
+    claims = {
+        # Ranks of a CPU have no link that a cache could spare, nor a GPU to sample on.
+        "gnnflow-fig15-best-throughput": combine.by_model(
+            rules.compare_all(
+                LEAD.joined_over(min, "setting", "ranks"),
+                beyond_floor, unit="x",
+            ), MODEL,
+        ),
+        "gnnflow-fig15-near-linear": combine.as_proxy(
+            rules.all_above(
+                OWN_PER_RANK.where(ranks=lambda count: count > 1).over(OWN_PER_RANK.where(ranks=1)),
+                LINEAR,
+            ), "ranks of one CPU, by processor time",
+        ),
+        "gnnflow-fig15-32gpu-efficiency": combine.by_model(printed_in_range, MODEL),
+    }  # fmt: skip
     axes: ClassVar[Any] = {
-        "dataset": (DATASET,), "model": MODELS, "ranks": {**RANKS, None: RANKS["full"]}
+        "dataset": (DATASET,), "model": MODELS, "ranks": RANKS
     }  # fmt: skip
     group = "{model}"
     timeout_s: ClassVar[Any] = {"smoke": 90, "quick": 90, None: 1800}
@@ -90,11 +187,11 @@ class Fig15(Grid):
         model, ranks = str(cell.params["model"]), int(cell.params["ranks"])
         preset = context.preset
         graph = BY_NAME[DATASET]
-        batch = BATCH.get(preset, BATCH["full"])[model]
-        turns = TURNS.get(preset, TURNS["full"])
+        batch = by_preset(BATCH, preset)[model]
+        turns = by_preset(TURNS, preset)
         task = workload(graph, model, preset, batch=batch * ranks, chunks=1)
         with one_thread():
-            data = stream_data(first_events(DATASET, FIRST.get(preset, FIRST["full"])), task)
+            data = stream_data(first_events(DATASET, by_preset(FIRST, preset)), task)
             last = len(data.events)
             runs, checks = checked_race(
                 task,
@@ -107,7 +204,7 @@ class Fig15(Grid):
             )
             found = _measured(runs)
             if ranks == 1:
-                count = COUNTED.get(preset, COUNTED["full"])
+                count = by_preset(COUNTED, preset)
                 rows = count_rows(graph, model, data, count)
                 checks.append(rows_check(graph, model, data))
                 _project(found, runs, task, rows, batch)
@@ -116,31 +213,6 @@ class Fig15(Grid):
         found.data, found.checks = data.describe(), found.checks + checks
         found.notes.append(ASSUMED)
         return found
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart("scaling", "fig15",
-                "Training throughput of TGN and TGAT on GDELT, projected to T4 (Figure 15)",
-                scaled_points, xlabel="ranks or GPUs", ylabel="events/s over TGL's on one",
-                topology="g4dn.metal, 8 T4 a machine over PCIe, 100 Gb/s between machines",
-                most=PROJECTED[-1], band="from a T4 by its bandwidth to a T4 by its arithmetic",
-                here="processes of one CPU by processor time, one run"),
-            sweep("fig15_ranks", "Throughput by processor time, ranks of one CPU", measured_points,
-                xlabel="model and ranks", ylabel="events/s"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = rows_of(rows, experiment=NAME, ranks=1)
-        if not found:
-            return ""
-        words = []
-        for row in found:
-            low, high = sorted(100 * efficiency(row, 32, reading) for reading in READINGS)
-            words.append(f"{MODEL_TITLES[row.params['model']]} {low:.0f} to {high:.0f} %")
-        return f"Projected to 32 T4, GNNFlow keeps of linear scaling: {', '.join(words)}."
-
-
-READINGS: Final = ("bandwidth", "arithmetic")
 
 
 def _contenders(graph: Any, ranks: int) -> dict[str, Any]:
@@ -158,20 +230,30 @@ def _contenders(graph: Any, ranks: int) -> dict[str, Any]:
     }
 
 
-def _measured(runs: dict[str, Any]) -> Measurement:
-    """Throughput, gains over TGL, hit rates and how far losses are apart."""
-    from dgbench.systems.gnnflow.owners import variation_of
-
-    losses = runs[TGL].losses
-    apart = max(
+def observe_race(found: Measurement, runs: Mapping[str, Any], reference: str) -> None:
+    """Observe throughput of ranks, gains of GNNFlow, and how far losses are from a reference's."""
+    slowest = {  # processor seconds of each batch, of the rank with most
+        name: [max(batch) for batch in zip(*run.work_s, strict=True)] for name, run in runs.items()
+    }
+    found.deviation["loss"] = max(
         abs(a - b) / abs(b)
         for run in runs.values()
-        for a, b in zip(run.losses, losses, strict=True)
+        for a, b in zip(run.losses, runs[reference].losses, strict=True)
     )
-    found = Measurement(deviation={"loss": apart})
     for name, run in runs.items():
         found.observe("throughput", run.throughput, setting=name, clock="wall")
         found.observe("throughput", run.own_throughput, setting=name, clock="processor")
+        if name != OURS:
+            observe_speedup(found, slowest[name], slowest[OURS], setting=OURS, baseline=name)
+
+
+def _measured(runs: dict[str, Any]) -> Measurement:
+    """The race, hit rates and times of phases."""
+    from dgbench.systems.gnnflow.owners import variation_of
+
+    found = Measurement()
+    observe_race(found, runs, TGL)
+    for name, run in runs.items():
         found.observe("variation", variation_of(run.sample_s), setting=name)
         for part in ("sample", "fetch", "compute", "memory", "communicate", "update"):
             seconds = [phases.get(part, 0.0) for phases in run.phases]
@@ -182,15 +264,7 @@ def _measured(runs: dict[str, Any]) -> Measurement:
             if asked:
                 hits = sum(c.get(f"{kind}_hits", 0) for c in run.counters)
                 found.observe("hit_rate", hits / asked, setting=name, of=kind)
-        if name != OURS:
-            times = (_slowest(one) for one in (run, runs[OURS]))
-            observe_speedup(found, *times, setting=OURS, baseline=name)
     return found
-
-
-def _slowest(run: Any) -> list[float]:
-    """Processor seconds of each batch, of the rank with most."""
-    return [max(batch) for batch in zip(*run.work_s, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +282,12 @@ class RowCounts:
     ends: float
 
 
+def cache_slots(graph: Any, events: Any) -> dict[str, tuple[int, int]]:
+    """Rows of features, and slots of the paper's cache, by kind."""
+    counts = {"node": (events.num_nodes, graph.node_cache), "edge": (len(events), graph.edge_cache)}
+    return {kind: (n, max(1, round(share * n))) for kind, (n, share) in counts.items()}
+
+
 def rows_check(graph: Any, model: str, data: Any) -> ResultCheck:
     """A check of `count_rows` over two short batches, the second counted one by one."""
     found = count_rows(graph, model, data, 2, SHORT)
@@ -215,11 +295,8 @@ def rows_check(graph: Any, model: str, data: Any) -> ResultCheck:
     plain = NearbyStream(task, data)
     plain.insert(0, len(events))
     caches = {
-        kind: LoopedCache(max(1, round(share * size)), "lru", LAMBDA)
-        for kind, size, share in (
-            ("node", events.num_nodes, graph.node_cache),
-            ("edge", len(events), graph.edge_cache),
-        )
+        kind: LoopedCache(slots, "lru", LAMBDA)
+        for kind, (_, slots) in cache_slots(graph, events).items()
     }
     for turn in range(2):
         first = len(events) - (2 - turn) * SHORT
@@ -259,11 +336,8 @@ def count_rows(
     store = TemporalStore(events.num_nodes, undirected=task.undirected, origin=events.span[0])
     store.insert(events.src, events.dst, events.t)
     caches = {
-        kind: FeatureCache(FeatureTable(torch.zeros(count, 1)), max(1, round(share * count)))
-        for kind, count, share in (
-            ("node", events.num_nodes, graph.node_cache),
-            ("edge", len(events), graph.edge_cache),
-        )
+        kind: FeatureCache(FeatureTable(torch.zeros(count, 1)), slots)
+        for kind, (count, slots) in cache_slots(graph, events).items()
     }
     asked, missed = dict.fromkeys(caches, 0), dict.fromkeys(caches, 0)
     records = ends = counted = 0
@@ -338,82 +412,3 @@ def _project(
 def _computing(phases: dict[str, float]) -> float:
     """Share of the clocked time in which a rank computes."""
     return sum(phases.get(p, 0.0) for p in ("compute", "memory", "update")) / sum(phases.values())
-
-
-def efficiency(row: Any, ranks: int, reading: str, name: str = OURS) -> float:
-    """Projected throughput of so many GPUs over that of one, by the number of GPUs."""
-    of = projected(row, reading)
-    return of[name, ranks] / (ranks * of[name, 1])
-
-
-def projected(row: Any, reading: str) -> dict[tuple[str, int], float]:
-    """Projected events per second by contender and number of GPUs."""
-    found = Table.of([row]).where("projected_throughput", scaled_by=reading)
-    return found.numbers("setting", "ranks")
-
-
-def own_throughput(row: Any, name: str) -> float:
-    """Events per second of processor time."""
-    return number(row, "throughput", setting=name, clock="processor")
-
-
-def scaling(rows: Rows, model: str, name: str = OURS) -> dict[int, float]:
-    """By ranks: throughput by processor time over that of one rank, by their number."""
-    found = {r.params["ranks"]: r for r in rows_of(rows, experiment=NAME, model=model)}
-    if 1 not in found:
-        return {}
-    one = own_throughput(found[1], name)
-    return {
-        ranks: own_throughput(row, name) / (ranks * one) for ranks, row in sorted(found.items())
-    }
-
-
-SERIES: Final = {OURS: "gnnflow", CACHED: "tgl, with cache", TGL: "tgl"}
-
-
-def scaled_points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `scaling`, a panel for each model: throughput of ranks here over TGL's on one rank,
-    and of projected GPUs over TGL's on one of them."""
-    points: list[dict[str, Any]] = []
-    found = rows_of(rows, experiment=NAME)
-    base = {r.params["model"]: r for r in found if r.params["ranks"] == 1}
-    for row in [row for row in found if row.params["model"] in base]:
-        one = own_throughput(base[row.params["model"]], TGL)
-        common = {"panel": _panel(row), "row_ids": [row.id], "x": row.params["ranks"]}
-        for name, series in SERIES.items():
-            each = own_throughput(row, name)
-            points.append({**common, "series": series, "y": each / one, "events_per_s": each})
-    for row in base.values():
-        common = {"panel": _panel(row), "row_ids": [row.id], "projected": True}
-        by = {reading: projected(row, reading) for reading in READINGS}
-        for (name, series), ranks in product(SERIES.items(), PROJECTED):
-            ends = [by[k][name, ranks] / by[k][TGL, 1] for k in READINGS]
-            interval = {"y": ends[0], "low": min(ends), "high": max(ends)}
-            rate = by[READINGS[0]][name, ranks]
-            points.append(
-                {**common, "series": series, "x": ranks, **interval, "events_per_s": rate}
-            )
-    return points + [
-        {"panel": _panel(r), "series": SERIES[OURS], "x": r.params["ranks"], "failed": failed(r)}
-        for r in failures(rows, NAME)
-    ]
-
-
-def _panel(row: Any) -> str:
-    return f"{MODEL_TITLES[row.params['model']]}, GDELT (twin)"
-
-
-def measured_points(rows: Rows) -> list[dict[str, Any]]:
-    """Throughput by processor time."""
-    points = [
-        mark(row, series=name, x=_title(row), y=own_throughput(row, name))
-        for row in rows_of(rows, experiment=NAME)
-        for name in CONTENDERS
-    ]
-    return points + [
-        {"series": OURS, "x": _title(row), "failed": failed(row)} for row in failures(rows, NAME)
-    ]
-
-
-def _title(row: Any) -> str:
-    return f"{MODEL_TITLES[row.params['model']]}, {row.params['ranks']}"

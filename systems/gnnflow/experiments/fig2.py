@@ -2,65 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Final
 
-from dgbench.lab.charts import chart, failures, gap, mark
-from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.base.stream import load_stream
-from dgbench.systems.gnnflow.experiments.baseline_runs import (
-    BASELINE_TITLES,
-    BASELINES,
-    PARTS,
-    baseline_checks,
-    baseline_task,
-    open_baseline,
-    size_notes,
-    time_batches,
-)
+import torch
+
+from dgbench.lab.entry_rules import within_claim
+from dgbench.lab.estimates import Estimate
+from dgbench.lab.figure_forms import StackedTime
+from dgbench.lab.quantities import observed
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import number
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
+from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, load_stream
+from dgbench.systems.base.stream_data import StreamData
+from dgbench.systems.gnnflow.dgl_access import DglAccess
+from dgbench.systems.gnnflow.experiments.sample_checks import by_subject, untimed_check
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
+    FORMS,
     HELD_NAMES,
-    MODEL_TITLES,
+    MODELS,
     PRESETS,
-    graph_title,
-    panel,
+    SETTINGS,
+    STATIC_MODELS,
+    TWIN_NAMES,
+    StreamGraph,
+    workload,
 )
+from dgbench.systems.gnnflow.experiments.trainer_checks import StreamOracle, trainer_checks
 
+BASELINES: Final = {"tgl": MODELS, "dgl": STATIC_MODELS}
+"""Models that section 2.2 trains on each baseline."""
+BASELINE_TITLES: Final = {"tgl": "TGL", "dgl": "DGL"}
+PARTS: Final = ("sample", "fetch", "memory", "compute", "update")
+MIN_BATCHES: Final = 3
+"""Batches timed, at least; one more warms up."""
+SMALLER: Final = (50, 20, 1, 1)
+"""By how much a batch is smaller than the paper's, by preset."""
 GRAPHS: Final = {
     "smoke": ("gdelt",),
     "quick": ("gdelt",),
-    "full": ("gdelt", "netflix", *HELD_NAMES),
-    "paper": ("gdelt", "netflix", *HELD_NAMES),
+    None: ("gdelt", "netflix", *HELD_NAMES),
 }
 SECONDS: Final = (0.0, 0.1, 6.0, 60.0)
 """Seconds of batches for each model, by preset."""
-SHOWN: Final = {
-    "sample": "sample", "fetch": "transfer", "memory": "memory", "compute": "compute",
-    "update": "update",
-}  # fmt: skip
-"""Colours of the parts: features are what a device is sent."""
+SHARE: Final = 100 * observed("time_share", per=("dataset", "baseline", "model"))
+"""Sampling and fetching in percent of a batch."""
+PHASES: Final = observed("phase_time", per=("dataset", "phase"))
 
 
-class Fig2(Grid):
-    paper = "gnnflow"
-    name = "fig2"
-    title = "Figure 2: where TGL and DGL spend their time"
-    question = "How much of training goes to sampling neighbours and fetching features?"
-    reading = (
-        "TGL is written anew (rows rebuilt, sampled by threads, features from host memory), DGL "
-        "is the released sampler; one trainer trains all models. Bars are means of a "
-        "batch, instruments on. Reading and writing TGN's memory counts as fetching. On a CPU "
-        "nothing is sent to a device and the model computes on the same cores, so that its share "
-        "is larger than on a GPU."
-    )
-    claims = ("gnnflow-s1-sample-fetch-share",)
+def batch_time(context: Any, dims: Mapping[str, Any], one: Estimate) -> dict[str, float]:
+    """Seconds of a whole batch, beside its parts."""
+    return {"total": fmean(number(row, "step_time", model=dims["model"]) for row in one.rows)}
 
-    axes: ClassVar[Any] = {"dataset": GRAPHS, "baseline": tuple(BASELINES)}
+
+class Fig2(FormExperiment):
+    forms, name = FORMS, "fig2"
+    axes = {"dataset": GRAPHS, "baseline": tuple(BASELINES)}
     group = "{dataset} {baseline}"
-    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 900, "paper": 7200}
+    timeout_s = {"smoke": 60, "quick": 90, "full": 900, "paper": 7200}
+    headline, unit = SHARE, "%"
+    figure_forms = (
+        StackedTime(
+            "fig2", "A batch of TGL and DGL by its parts (Figure 2)",
+            {title if name == "dgl" else name: PHASES.where(baseline=name, model=BASELINES[name])
+             for name, title in BASELINE_TITLES.items()},
+            panel="{dataset}", row="{model}", system="of", phase="{phase}", more=batch_time,
+            xlabel="time of a batch, ms",
+            phases_from="parts and totals from one instrumented run; blue: sampling, "
+            "yellow: fetching features, purple: reading and writing memories",
+        ),
+    )  # fmt: skip
+    claims = {"gnnflow-s1-sample-fetch-share": within_claim(SHARE.where(dataset=TWIN_NAMES))}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -88,58 +109,101 @@ class Fig2(Grid):
         found.data = data.describe()
         return found
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart(
-                "time_split",
-                "fig2",
-                "A batch of TGL and DGL by its parts (Figure 2)",
-                split_points,
-                xlabel="time of a batch, ms",
-                phases_from="parts and totals from one instrumented run; blue: sampling, "
-                "yellow: fetching features, purple: reading and writing memories",
-            )
-        ]
 
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = shares(rows)
-        if not found:
-            return ""
-        low, high = min(found, key=lambda f: f[2]), max(found, key=lambda f: f[2])
-        return (
-            f"Sampling and fetching take {low[2]:.0f} % ({low[1]} on {low[0]}) to {high[2]:.0f} % "
-            f"({high[1]} on {high[0]}) of a batch here."
-        )
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """Means over batches of one run with instruments, seconds; so parts add up.
 
+    Attributes:
+        total: of a batch.
+        parts: by name, as in `PARTS`.
+        batches: timed.
+        epoch: batches of an epoch.
+        loss: mean of the timed batches.
+    """
 
-def shares(rows: Sequence[Any]) -> list[tuple[str, str, float]]:
-    """(graph, model, percent of a batch) of every bar."""
-    found = Table.of(rows, experiment="fig2").where("time_share")
-    return [(panel(one.row), MODEL_TITLES[one["model"]], 100 * one.value) for one in found]
+    total: float
+    parts: dict[str, float]
+    batches: int
+    epoch: int
+    loss: float
+
+    @property
+    def share(self) -> float:
+        """Sampling and fetching features, memories included, of a batch."""
+        moved = sum(self.parts[part] for part in ("sample", "fetch", "memory"))
+        return moved / self.total
 
 
-def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `time_split`: a bar for each model, a panel for each graph."""
-    found = Table.of(rows, experiment="fig2")
-    totals = found.where("step_time").numbers("dataset", "baseline", "model")
-    points = [
-        mark(
-            one.row, panel=panel(one.row), row=MODEL_TITLES[one["model"]], system=_system(one.row),
-            phase=SHOWN[one["phase"]], seconds=one.value,
-            total=totals[one.key(("dataset", "baseline", "model"))],
-        )
-        for one in found.where("phase_time")
-    ]  # fmt: skip
-    return points + [
-        gap(
-            row, panel=graph_title(row.params["dataset"]), row=MODEL_TITLES[model],
-            system=_system(row),
-        )
-        for row in failures(rows, "fig2")
-        for model in BASELINES[row.params["baseline"]]
-    ]  # fmt: skip
+def baseline_task(graph: StreamGraph, model: str, preset: Preset) -> StreamWorkload:
+    """The paper's settings, in short batches of fixed borders where there is little time."""
+    smaller = SMALLER[PRESETS.index(preset)]
+    return workload(graph, model, preset, batch=SETTINGS[model].batch // smaller, chunks=1)
 
 
-def _system(row: Any) -> str:
-    baseline = row.params["baseline"]
-    return BASELINE_TITLES[baseline] if baseline == "dgl" else baseline
+def size_notes(preset: Preset) -> list[str]:
+    """Notes of a row on the size of its batches."""
+    smaller = SMALLER[PRESETS.index(preset)]
+    if smaller == 1:
+        return []
+    return [f"batches are 1/{smaller} of the paper's, so that what each costs weighs more"]
+
+
+def open_baseline(
+    baseline: str, task: StreamWorkload, data: StreamData, *, device: str, threads: int
+) -> StreamTrainer:
+    """A trainer with timed phases that has taken in nothing yet.
+
+    Raises:
+        UnsupportedError, MissingPackageError: what it cannot do here.
+    """
+    meter = Meter(timing=True, device=device)
+    if baseline == "dgl":
+        return StreamTrainer(task, data, DglAccess(task, data), device=device, meter=meter)
+    system = get_system("tgl")
+    if reasons := system.unsupported(task, device):  # type: ignore[arg-type]
+        raise UnsupportedError(f"TGL: {'; '.join(reasons)}")
+    return system.open(task, device=device, meter=meter, data=data, threads=threads)  # type: ignore
+
+
+def baseline_checks(
+    baseline: str, trainer: StreamTrainer, task: StreamWorkload, data: StreamData
+) -> list[ResultCheck]:
+    """Checks of a baseline that holds all events, as it stands."""
+    if baseline == "tgl":
+        return trainer_checks({BASELINE_TITLES[baseline]: trainer}, task, data)
+    # Its sampler draws by a generator of its own: what it drew is checked, and is then given.
+    access = trainer.access
+    oracle = StreamOracle(task, data, trainer.inserted, access=access, device=str(trainer.device))
+    found = []
+    for frame, part in oracle.frames.items():
+        nodes = torch.cat([data.events.src[part], data.events.dst[part]])
+        hops = access.sample(nodes, data.events.t[part].repeat(2), draw=frame)[0]
+        found.append(untimed_check(hops, nodes, task, data.events))
+    return by_subject(found) + oracle.checks(BASELINE_TITLES[baseline], trainer)
+
+
+def time_batches(trainer: StreamTrainer, budget_s: float) -> BatchTimes:
+    """Train on batches from the middle of the stream on, for so long, at least `MIN_BATCHES`."""
+    count = trainer.num_frames
+    first = count // 2
+    trainer.step(first % count)
+    totals: list[float] = []
+    parts: dict[str, list[float]] = {part: [] for part in PARTS}
+    losses: list[float] = []
+    begin = time.perf_counter()
+    while len(totals) < MIN_BATCHES or time.perf_counter() - begin < budget_s:
+        trainer.meter.reset()
+        start = time.perf_counter()
+        losses.append(trainer.step((first + 1 + len(totals)) % count))
+        totals.append(time.perf_counter() - start)
+        spent = trainer.meter.phases()
+        for part in PARTS:
+            parts[part].append(spent.get(part, 0.0))
+    return BatchTimes(
+        fmean(totals),
+        {part: fmean(seconds) for part, seconds in parts.items()},
+        len(totals),
+        count,
+        fmean(losses),
+    )

@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import torch
 
-from dgbench.lab.charts import chart, failed, failures, mark
-from dgbench.lab.grid import Grid
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import EvaluationContext, gaps_of_failures, real_data
+from dgbench.lab.figure_forms import FigureForm, Sweep
 from dgbench.lab.laws import fit, gini
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.lab.table import Table, number, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import Access, Accesses
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES, STATIC_MODELS, panel
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, FORMS, STATIC_MODELS
 from dgbench.systems.gnnflow.rounds import Round
 
 GRAPHS: Final = {
@@ -40,42 +44,78 @@ MODELS: Final = ("tgat", "tgn", "graphsage")
 KINDS: Final = ("node", "edge")
 GRID: Final = tuple(2.0**k for k in range(-8, 9))
 """Accesses, in means of the graph, at which the distributions are kept."""
-SEEDED: Final = {
-    "link": "pairs of events",
-    "vertex": "every vertex once",
-    "tenth": "a tenth of the vertices",
-}
-"""Roots that a static model is trained on."""
+TASKS: Final = ("link", "vertex", "tenth")
+"""Roots that a static model is trained on: pairs of events, every vertex once, a tenth of them."""
 UPPER, ALL = ("setting", "upper half"), ("setting", "all")
 """Dimension of what laws are fitted to."""
 Laws = dict[tuple[Any, ...], float]
 """Numbers by metric and (dimension, value) pairs."""
 
 
-class Fig5(Grid):
-    paper = "gnnflow"
-    name = "fig5"
-    sources: ClassVar[Any] = {"portion": "counted"}
-    title = "Figure 5: which law accesses follow"
-    device = "cpu"
-    question = "Do accesses of nodes follow a power law, and those of edges an exponential one?"
-    reading = (
-        "Counts are of one epoch, every sample counts. Where the paper draws a straight line, we "
-        "fit both laws by maximum likelihood to the upper half of the ids that are accessed at "
-        "all, since a power law is one of tails, and compare likelihoods by Vuong's test; the "
-        "fits to all of them stand in the rows too. What the paper calls skewed for static models "
-        "is taken as less even than an exponential law, whose Gini index is 0.5. It does not name "
-        "their task, so GraphSAGE starts from events (links) and, apart, from every vertex once or "
-        "a tenth of the vertices, as where few have labels."
-    )
-    claims = (
-        "gnnflow-fig5-node-access-powerlaw",
-        "gnnflow-fig5-edge-access-exponential",
-        "gnnflow-fig5-other-workloads",
-        "gnnflow-s43-static-gnn-edge-skew",
-    )
+LIKELIHOOD: Final = observed(
+    "likelihood_z", per=("dataset", "model", "of"), task="link", setting="upper half"
+)
+"""Vuong's z of accesses from pairs of events, above 0 where a power law is nearer."""
+NEAR: Final = 2.0
+"""Size of z below which neither law is nearer."""
+NAMED: Final = ("wikipedia", "mooc", "lastfm", "gdelt")
+"""Graphs on which the paper says that other workloads look alike."""
+GINI: Final = observed("gini_index", per="dataset", model="graphsage", of="edge").keep(real_data)
 
-    timeout_s: ClassVar[Any] = {"full": 3600, "paper": 3600, None: 300}
+
+def follows_law(kind: str, **where: Any) -> outcomes.Rule:
+    """The nearer law on every real graph: a power law of nodes, an exponential one of edges.
+
+    A twin draws its degrees from a power law.
+    """
+    rule = rules.all_above if kind == "node" else rules.all_below
+    return rule(LIKELIHOOD.where(of=kind, **where).keep(real_data), 0.0, near=NEAR)
+
+
+def above_zero(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries of shares that a logarithmic axis has; all others."""
+    return [one for one in entries if one.of.metric != "portion" or one.of.value > 0]
+
+
+def distribution(kind: str) -> FigureForm:
+    """Figure of the share of ids with more accesses than a multiple of the mean."""
+    above = 100 * observed("portion", per=("dataset", "bin"), of=kind).keep(
+        above_zero, gaps_of_failures
+    )
+    return Sweep(
+        f"fig5_{kind}", f"Accesses of {kind}s in an epoch (Figure 5)",
+        {"temporal": above.where(model=MODELS[:2], task="link"),
+         "static": above.where(model=MODELS[2:], task=TASKS)},
+        panel="{dataset}", series="{model}{task}", x="bin",
+        more=lambda _, dims, __: {"x": GRID[dims["bin"]], "counted": True},
+        gaps={"series": "TGAT", "x": 1.0}, xlabel=f"accesses of one {kind}, in means",
+        ylabel=f"share of {kind}s with more, %", marks="few", names=False,
+    )  # fmt: skip
+
+
+class Fig5(FormExperiment):
+    forms, name = FORMS, "fig5"
+    sources = {"portion": "counted"}
+    device = "cpu"
+    timeout_s = {"full": 3600, "paper": 3600, None: 300}
+    headline = LIKELIHOOD.where(model=("tgat", "tgn")).keep(real_data)
+    figure_forms = tuple(map(distribution, KINDS))
+    claims = {
+        "gnnflow-fig5-node-access-powerlaw": follows_law("node", model="tgat"),
+        "gnnflow-fig5-edge-access-exponential": follows_law("edge", model="tgat"),
+        "gnnflow-fig5-other-workloads": combine.both(*(
+            follows_law(kind, model=("tgn", "tgat"), dataset=NAMED) for kind in KINDS
+        )),
+        "gnnflow-s43-static-gnn-edge-skew": combine.interpretations(
+            "the paper does not name the task",
+            {
+                name: rules.all_above(GINI.where(task=task), 0.5)  # an exponential law's index
+                for name, task in zip(
+                    ("from events", "from all vertices", "from a tenth of them"), TASKS, strict=True
+                )
+            },
+        ),
+    }  # fmt: skip
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
         return ({"dataset": name} for name in GRAPHS[preset] if name in BY_NAME)
@@ -85,7 +125,7 @@ class Fig5(Grid):
         found = Measurement()
         for model in MODELS:
             accesses = Accesses(graph, model, context.preset, events=EVENTS[context.preset][model])
-            for seeds in SEEDED if model in STATIC_MODELS else ("link",):
+            for seeds in TASKS if model in STATIC_MODELS else ("link",):
                 counts = tally(accesses, seeds)
                 found.checks.append(tally_check(accesses, seeds))
                 for kind in KINDS:
@@ -100,29 +140,6 @@ class Fig5(Grid):
             found.checks += accesses.checks()
             found.data = accesses.describe()
         return found
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart(
-                "sweep",
-                f"fig5_{kind}",
-                f"Accesses of {kind}s in an epoch (Figure 5)",
-                lambda rows, kind=kind: points(rows, kind),
-                xlabel=f"accesses of one {kind}, in means",
-                ylabel=f"share of {kind}s with more, %",
-                marks="few",
-                names=False,
-            )
-            for kind in KINDS
-        ]
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = [row for row in rows_of(rows, experiment="fig5") if not row.data.get("twin")]
-        if not found:
-            return ""
-        parts = [f"{kind}s {' or '.join(laws(found, kind, ('tgat', 'tgn')))}" for kind in KINDS]
-        graphs = "graph" if len(found) == 1 else "graphs"
-        return f"Nearer on {len(found)} real {graphs} (TGAT, TGN): {'; '.join(parts)}."
 
 
 def tally(accesses: Accesses, seeds: str, most: int | None = None) -> dict[str, np.ndarray]:
@@ -205,39 +222,3 @@ def describe(counts: np.ndarray) -> Laws:
     limits = np.asarray(GRID) * (met.mean() if met.size else 1.0)
     above = 1 - np.searchsorted(ordered, limits, side="right") / max(1, ordered.size)
     return found | {("portion", ("bin", k)): float(share) for k, share in enumerate(above)}
-
-
-def law_z(row: Any, model: str, kind: str) -> float | None:
-    """Vuong's z of the accesses of pairs of events, above 0 where a power law is nearer."""
-    return number(row, "likelihood_z", model=model, task="link", of=kind, setting="upper half")
-
-
-def law(row: Any, model: str, kind: str) -> str:
-    """The law that is nearer to the accesses of a row, or "neither"."""
-    z = law_z(row, model, kind)
-    if z is None or abs(z) < 2.0:
-        return "neither"
-    return "power law" if z > 0 else "exponential"
-
-
-def laws(rows: Sequence[Any], kind: str, models: Sequence[str]) -> list[str]:
-    """Names of the nearer laws with their counts."""
-    names = [law(row, model, kind) for row in rows for model in models]
-    return [f"{name} ({names.count(name)})" for name in dict.fromkeys(names)]
-
-
-def points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
-    """The share of ids with more accesses than x means, by model."""
-    made = [
-        mark(
-            one.row, panel=panel(one.row), x=GRID[one["bin"]], y=100 * one.value, counted=True,
-            series=MODEL_TITLES[one["model"]]
-            + (f", from {SEEDED[one['task']]}" if one["model"] in STATIC_MODELS else ""),
-        )
-        for one in Table.of(rows, experiment="fig5").where("portion", of=kind)
-        if one.value > 0
-    ]  # fmt: skip
-    return made + [
-        {"panel": panel(row), "series": "TGAT", "x": 1.0, "failed": failed(row)}
-        for row in failures(rows, "fig5")
-    ]

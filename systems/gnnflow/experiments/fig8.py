@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean
 from typing import Any, Final
 
-from dgbench.lab.charts import chart, failures, gap, mark, ratio_mark
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
-from dgbench.lab.main_race import MainRace, RaceComparison
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.charts import chart
+from dgbench.lab.compare import TURN_INTERVAL
+from dgbench.lab.entry_rules import near_entries
+from dgbench.lab.estimates import Estimate, EvaluationContext, gaps_of_failures
+from dgbench.lab.evidence import on_gpu
+from dgbench.lab.figure_forms import FigureForm, SpeedupBars, StackedTime
+from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio
 from dgbench.lab.quality import observed_quality
-from dgbench.lab.table import Table, number, rows_of
-from dgbench.systems.base import (
-    Cell,
-    Contender,
-    Experiment,
-    FigureSpec,
-    Measurement,
-    Preset,
-    RunContext,
-)
+from dgbench.lab.quantities import MeasuredQuantity, observed
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry, Table, number, rows_of
+from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.quality import whole_task
 from dgbench.systems.gnnflow.experiments.round_race import (
     BARE,
@@ -30,21 +33,27 @@ from dgbench.systems.gnnflow.experiments.round_race import (
     SHOWN,
     TGL,
     Length,
-    former,
+    largest_of_a_model,
+    model_range,
+    over,
     race,
-    setting_of,
 )
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
+    FORMS,
+    GROWTH,
     HELD_NAMES,
     MODEL_TITLES,
     MODELS,
-    graph_title,
+    NEEDS_CUDA,
+    at_full_size,
+    by_graph,
     model_title,
+    panel,
+    turn_count,
     workload,
 )
 
-NAME: Final = "fig8"
 PAPERS: Final = ("gdelt", "netflix")
 SMALL: Final = 1 / 4096
 """Twins of quick where a network takes seconds a round; both sides of a ratio shrink alike."""
@@ -69,120 +78,177 @@ LENGTHS: Final = {
     "full": Length(8, 30, 30.0),
     "paper": Length(10, 100, 600.0),
 }
-TITLES: Final = {
-    TGL: "TGL",
-    CACHED: "TGL with cache",
-    REBUILT: "our sampler, rebuilt graph",
-    BARE: "no cache",
-    PUBLISHED: "GNNFlow",
-    GNNFLOW: SHOWN[GNNFLOW],
+SYSTEMS: Final = {
+    "gnnflow": (TGL, PUBLISHED),
+    "GNNFlow, no cache": (TGL, BARE),
+    "GNNFlow over TGL with cache": (CACHED, PUBLISHED),
+    SHOWN[GNNFLOW]: (TGL, GNNFLOW),
 }
-NO_CACHE: Final = "GNNFlow, no cache"
-OVER_CACHE: Final = "GNNFlow over TGL with cache"
-CONTENDERS: Final = {
-    TITLES[TGL]: Contender("tgl"),
-    TITLES[CACHED]: Contender("tgl"),
-    NO_CACHE: Contender("gnnflow"),
-    OVER_CACHE: Contender("gnnflow"),
-    TITLES[GNNFLOW]: Contender("gnnflow"),
+"""Baseline and setting of the speedups that figures show."""
+STEPS: Final = {
+    REBUILT: "its sampler",
+    BARE: "in-place updates",
+    PUBLISHED: "caches, reused and restored",
+    GNNFLOW: "ours: grown blocks and fences",
 }
-STEPS: Final = (
-    (REBUILT, "its sampler"),
-    (BARE, "in-place updates"),
-    (PUBLISHED, "caches, reused and restored"),
-    (GNNFLOW, "ours: grown blocks and fences"),
-)
 """Feature that each contender adds to the one before it, from TGL on; the last one is ours."""
-
-
-def over(baseline: str, **which: str) -> Callable[..., Ratio | None]:
-    """Reader of how many times as fast as a baseline GNNFlow is in the rows of a workload."""
-
-    def read(rows: Sequence[Any], workload: Mapping[str, str]) -> Ratio | None:
-        return speedup(rows, baseline, **which)
-
-    return read
-
-
-def speedup(
-    rows: Sequence[Any], baseline: str = TGL, setting: str = PUBLISHED, phase: str | None = None
-) -> Ratio | None:
-    """Speedup of a setting, of the whole round or of a phase."""
-    sides = {"baseline": setting_of(baseline, rows), "setting": setting_of(setting, rows)}
-    return ratio_of(Table.of(rows).where("speedup", phase=phase, **sides))
-
-
+AHEAD: Final = {"setting": PUBLISHED, "baseline": TGL, "phase": None}
+RIVALS: Final = (
+    ("a re-implemented TGL-style baseline", {}, {"quality": observed_quality(contender={})}),
+    ("the TGL-style baseline", {"phase": "update"}, {"verb": "takes in the new edges alone"}),
+    ("its own sampler on a graph that is rebuilt every round", {"baseline": REBUILT},
+     {"fairer": True}),
+    ("the TGL-style baseline with the same cache", {"baseline": CACHED}, {"fairer": True}),
+)  # fmt: skip
 RACE: Final = MainRace(
     verb="trains a round of new edges",
     titles={name: graph.title for name, graph in BY_NAME.items()} | MODEL_TITLES,
-    comparisons=(
+    comparisons=tuple(
         RaceComparison(
-            subject="GNNFlow",
-            rival="a re-implemented TGL-style baseline",
-            ratio=over(TGL),
-            quality=observed_quality(contender={}),
-        ),
-        RaceComparison(
-            subject="GNNFlow",
-            rival="the TGL-style baseline",
-            ratio=over(TGL, phase="update"),
-            verb="takes in the new edges alone",
-        ),
-        RaceComparison(
-            subject="GNNFlow",
-            rival="its own sampler on a graph that is rebuilt every round",
-            ratio=over(REBUILT),
-            fairer=True,
-        ),
-        RaceComparison(
-            subject="GNNFlow",
-            rival="the TGL-style baseline with the same cache",
-            ratio=over(CACHED),
-            fairer=True,
-        ),
+            subject="GNNFlow", rival=rival, ratio=observed_ratio(**AHEAD | which), **fields
+        )
+        for rival, which, fields in RIVALS
     ),
 )
 
-Rows = Sequence[Any]
+FASTER: Final = over(TGL, PUBLISHED)
+SHARE: Final = 100 * observed(
+    "time_share", per=("dataset", "model"), setting=TGL, phase="update", dataset=PAPERS
+)
+"""Percent of a round in which TGL rebuilds its graph."""
+ON_GDELT: Final = FASTER.where(dataset="gdelt")
 
 
-class Fig8(Experiment):
-    paper = "gnnflow"
-    name = NAME
-    title = "Figure 8: time of a round of continuous training"
-    question = "How much faster does GNNFlow follow a day of new edges than TGL?"
+def raced_on_both(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries of models that were raced on both of the paper's graphs."""
+    rows = rows_of(context.rows, experiment=context.experiment)
+    on = [{row.params["model"] for row in rows if row.params["dataset"] == name} for name in PAPERS]
+    return [one for one in entries if one["model"] in on[0] & on[1]]
+
+
+def round_gain(dataset: str) -> outcomes.Rule:
+    """Whole rounds over the models of a graph; without the network, which both share, beside it."""
+    rest = over(TGL, PUBLISHED, dataset=dataset, phase="without network")
+    return combine.shown_beside(
+        model_range(FASTER.where(dataset=dataset)),
+        {f"without the network, {MODEL_TITLES[m]}": rest.where(model=m) for m in MODELS},
+    )
+
+
+def half_minute(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Rule: GNNFlow's slowest round at full size takes half a minute, TGL's quickest minutes.
+
+    Seconds of eight GPUs cannot be had on a CPU.
+    """
+    places = ("dataset", "model")
+    ours, theirs = (at_full_size(observed("round_time", per=places, dataset=PAPERS, setting=name))
+                    for name in (PUBLISHED, TGL))  # fmt: skip
+    outcome = combine.by_model(
+        combine.both(
+            rules.all_below(ours.joined_over(max, *places), 30.0, unit="s"),
+            rules.all_above(theirs.joined_over(min, *places), 120.0, unit="s"),
+        ), GROWTH, of_parts_only=True,
+    )(context)  # fmt: skip
+    names = zip(("GNNFlow", "TGL"), outcome.estimates, strict=False)
+    outcome = replace(outcome, measured={name: one.words("s") for name, one in names})
+    if outcome.lacking or on_gpu(outcome.rows):
+        return outcome
+    return replace(outcome, sides=(), remarks=(f"seconds of eight GPUs: {NEEDS_CUDA}",))
+
+
+def speedup_bars(
+    name: str, title: str, xlabel: str, where: Mapping[str, Any], **more: Any
+) -> FigureForm:
+    """GNNFlow, with caches and without, over TGL, and over TGL with cache; a panel per model."""
+    every: dict[str, MeasuredQuantity] = {
+        system: over(baseline, setting, **where).where(baseline=(baseline,)).keep(gaps_of_failures)
+        for system, (baseline, setting) in SYSTEMS.items()
+    }
+    return SpeedupBars(
+        name, title, every, panel="{model}", row="{dataset}", system="of", baseline="{baseline}",
+        more=turn_count, gaps={"system": "gnnflow", "baseline": "TGL"}, xlabel=xlabel,
+        interval=TURN_INTERVAL, baseline_label="TGL, re-implemented",
+        contenders={
+            **{name: Contender("tgl") for name in ("TGL", "TGL with cache")},
+            **{name: Contender("gnnflow") for name in list(SYSTEMS)[1:]},
+        }, **more,
+    )  # fmt: skip
+
+
+def whole_round(context: Any, dims: Mapping[str, Any], one: Estimate) -> dict[str, float]:
+    """Seconds of a whole round, and the largest deviation, beside a part."""
+    seconds = (number(row, "round_time", setting=dims["setting"]) for row in one.rows)
+    deviation = max(gap for row in one.rows for gap in row.deviation.values())
+    return {"total": fmean(seconds), "deviation": deviation}
+
+
+def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """From TGL to everything on, a panel for each race with all contenders."""
+    points: list[dict[str, Any]] = []
+    for row in rows_of(rows, experiment="fig8"):
+        spent = Table.of([row]).where("round_time").numbers("setting")
+        if set(spent) != set(ALL):
+            continue
+        common = {"panel": f"{panel(row)}, {model_title(row)}", "row_ids": [row.id], "exact": True}
+        points.append({**common, "step": 0, "technique": "TGL", "seconds": spent[TGL]})
+        gap = max(row.deviation.values())
+        for step, (before, name) in enumerate(pairwise((TGL, *STEPS)), 1):
+            points.append({
+                **common, "step": step, "technique": STEPS[name], "seconds": spent[name],
+                "gain": spent[before] / spent[name], "deviation": gap,
+            })  # fmt: skip
+    return points
+
+
+class Fig8(FormExperiment):
+    forms, name = FORMS, "fig8"
     main_race = RACE
-    reading = (
-        "A round is a day (an hour on Wikipedia): the graph takes its edges in, then the model is "
-        "trained on them for three epochs. TGL is ours: a temporal CSR rebuilt from all edges, "
-        "its sampler, and no cache. Both train the same model on the same samples in turns in one "
-        "process; their losses are compared in every epoch, and once with the plain reference. "
-        "Rounds lie where 65 % of the stream is there. On a CPU the network takes most of a "
-        "round, and it is the same code on both sides; the second figure leaves it out. Features "
-        "lie in the memory of the same CPU, so a cache saves no transfer here and only costs: "
-        "GNNFlow without caches runs along. GNNFlow is the published form; what dgbench adds to "
-        "its store (blocks that grow, search over fences) is a contender of its own."
-    )
-    claims = (
-        "gnnflow-abs-max-retrain-speedup",
-        "gnnflow-fig8-gdelt",
-        "gnnflow-fig8-netflix",
-        "gnnflow-s61-tgl-rebuild-share",
-        "gnnflow-s61-rebuild-dominates",
-        "gnnflow-s61-half-minute",
-    )
+    group = "{dataset}/{model}"
+    timeout_s = {"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}
+    headline, unit = FASTER, "x"
+    figure_forms = (
+        speedup_bars(
+            "fig8", "GNNFlow over TGL, time of a round", "speed-up of a round", {}, main=True
+        ),
+        speedup_bars(
+            "fig8_without_network", "The same without the network: update, sampling, fetching",
+            "speed-up of all but the network", {"phase": "without network"},
+        ),
+        StackedTime(
+            "fig8_split", "What a round is spent on",
+            observed("phase_time", per=("dataset", "model", "phase"), setting=tuple(SHOWN))
+            .keep(gaps_of_failures),
+            panel="{model}", row="{dataset}", system="{setting}", more=whole_round,
+            xlabel="time of one round, ms",
+            phases_from="every round timed; update: of the graph; transfer: features",
+        ),
+    )  # fmt: skip
+    charts = (
+        chart(
+            "ablation", "fig8_steps", "From TGL to GNNFlow, technique by technique", step_points,
+            system="gnnflow",
+            contenders={"in-place updates": Contender("gnnflow", switch="in_place")},
+        ),
+    )  # fmt: skip
+    claims = {
+        "gnnflow-abs-max-retrain-speedup": largest_of_a_model(ON_GDELT),
+        "gnnflow-fig8-gdelt": round_gain("gdelt"),
+        "gnnflow-fig8-netflix": round_gain("netflix"),
+        "gnnflow-s61-tgl-rebuild-share": combine.with_printed_value(
+            rules.largest_at(SHARE.keep(raced_on_both), "dataset", "netflix"),
+            near_entries(by_graph(SHARE.keep(raced_on_both).joined_over(max, "model"), PAPERS),
+                         share=0.25),
+        ),
+        "gnnflow-s61-rebuild-dominates": rules.all_above(
+            SHARE, 50.0, unit="%", required={"dataset": PAPERS}
+        ),
+        "gnnflow-s61-half-minute": half_minute,
+    }  # fmt: skip
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "model": model},
-                group=f"{name}/{model}",
-                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
-                phases=number == 0,  # for the figure over time
-            )
-            for number, (name, model) in enumerate(runs(preset))
+            self.cell({"dataset": name, "model": model}, preset, phases=number == 0)
+            for number, (name, model) in enumerate(runs(preset))  # phases: the figure over time
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
@@ -201,36 +267,6 @@ class Fig8(Experiment):
             control=self.controls(cell, context), first=context.round == 1,
         )  # fmt: skip
 
-    def figures(self) -> list[FigureSpec]:
-        interval = {"interval": TURN_INTERVAL, "baseline_label": "TGL, re-implemented"}
-        return [
-            chart("speedup", "fig8", "GNNFlow over TGL, time of a round", over_points, **interval,
-                xlabel="speed-up of a round", main=True, contenders=CONTENDERS),
-            chart("speedup", "fig8_without_network",
-                "The same without the network: update, sampling, fetching",
-                lambda rows: over_points(rows, "without network"), **interval,
-                xlabel="speed-up of all but the network", contenders=CONTENDERS),
-            chart("time_split", "fig8_split", "What a round is spent on", split_points,
-                xlabel="time of one round, ms",
-                phases_from="every round timed; update: of the graph; transfer: features"),
-            chart("ablation", "fig8_steps", "From TGL to GNNFlow, technique by technique",
-                step_points, system="gnnflow",
-                contenders={"in-place updates": Contender("gnnflow", switch="in_place")}),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = races(rows)
-        if not found:
-            return ""
-        words = []
-        for row in found:
-            all_of, rest = (speedup([row], phase=phase) for phase in (None, "without network"))
-            words.append(
-                f"{graph_title(row.params['dataset'])}{' (twin)' if all_of.twin else ''}, "
-                f"{model_title(row)}: {all_of.value:.2f}x ({rest.value:.1f}x without the network)"
-            )
-        return "A round of GNNFlow over one of TGL: " + "; ".join(words) + "."
-
 
 def runs(preset: Preset) -> Mapping[tuple[str, str], tuple[float, Sequence[str]]]:
     """Scale and contenders by graph and model."""
@@ -243,74 +279,3 @@ def runs(preset: Preset) -> Mapping[tuple[str, str], tuple[float, Sequence[str]]
         for name in (*PAPERS, *HELD_NAMES)
         for model in MODELS
     }
-
-
-def races(rows: Rows) -> list[Any]:
-    """Usable rows of this experiment."""
-    return rows_of(rows, experiment=NAME)
-
-
-def round_times(row: Any) -> dict[str, float]:
-    """Seconds of a round by who took part in a race."""
-    return Table.of([row]).where("round_time").numbers("setting")
-
-
-def over_points(rows: Rows, phase: str | None = None) -> list[dict[str, Any]]:
-    """GNNFlow, with caches and without, over TGL, and over TGL with cache; a panel per model."""
-    shown = ((TGL, PUBLISHED, "gnnflow"), (TGL, BARE, NO_CACHE), (CACHED, PUBLISHED, OVER_CACHE),
-             (TGL, GNNFLOW, TITLES[GNNFLOW]))  # fmt: skip
-    points = []
-    for row in races(rows):
-        for baseline, setting, system in shown:
-            if former([row]) and setting == PUBLISHED and baseline == TGL:
-                continue  # it is drawn as what it was: with our additions
-            gain = speedup([row], baseline, setting, phase)
-            if gain is not None:
-                points.append(
-                    ratio_mark(
-                        gain, **_where(row), system=system, baseline=TITLES[baseline],
-                        n=number(row, "turns"), deviation=gain.deviation,
-                    )
-                )  # fmt: skip
-    return points + [
-        gap(row, **_where(row), system="gnnflow", baseline=TITLES[TGL])
-        for row in failures(rows, NAME)
-    ]
-
-
-def _where(row: Any) -> dict[str, str]:
-    return {"panel": model_title(row), "row": graph_title(row.params["dataset"])}
-
-
-def split_points(rows: Rows) -> list[dict[str, Any]]:
-    """Phases of TGL and GNNFlow, a panel per model."""
-    return [
-        mark(
-            one.row, **_where(one.row), system=SHOWN[one["setting"]], phase=one["phase"],
-            seconds=one.value, total=round_times(one.row)[one["setting"]],
-            deviation=max(one.row.deviation.values()),
-        )
-        for one in Table.of(rows, experiment=NAME).where("phase_time", setting=tuple(SHOWN))
-    ]  # fmt: skip
-
-
-def step_points(rows: Rows) -> list[dict[str, Any]]:
-    """From TGL to everything on, a panel for each race with all contenders."""
-    points: list[dict[str, Any]] = []
-    for row in races(rows):
-        spent = round_times(row)
-        names = {name: setting_of(name, [row]) for name in ALL}
-        if set(spent) != set(names.values()):
-            continue
-        twin = " (twin)" if row.data.get("twin") else ""
-        panel = f"{graph_title(row.params['dataset'])}{twin}, {model_title(row)}"
-        common = {"panel": panel, "row_ids": [row.id], "exact": True}
-        points.append({**common, "step": 0, "technique": "TGL", "seconds": spent[TGL]})
-        before = TGL
-        steps = STEPS[:-1] if former([row]) else STEPS
-        for step, (name, words) in enumerate(((names[of], words) for of, words in steps), 1):
-            more = {"seconds": spent[name], "gain": spent[before] / spent[name]}
-            more["deviation"] = max(row.deviation.values())
-            points.append({**common, "step": step, "technique": words, **more})
-            before = name
-    return points

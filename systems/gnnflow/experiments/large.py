@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.charts import failed, failures, sweep
-from dgbench.lab.grid import Grid
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import EvaluationContext, gaps_of_failures
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.grid import by_preset
 from dgbench.lab.printed import ledger
+from dgbench.lab.quantities import MeasuredQuantity, observed
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.stream_memory import VertexMemory
 from dgbench.systems.gnnflow.experiments.block_checks import (
@@ -22,7 +28,14 @@ from dgbench.systems.gnnflow.experiments.block_checks import (
     records_by_batch,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject, records_check
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LEDGER, SETTINGS, workload
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    FORMS,
+    LEDGER,
+    SETTINGS,
+    filled_store,
+    workload,
+)
 
 NAME: Final = "large"
 OURS: Final = "GNNFlow"
@@ -35,38 +48,101 @@ INGEST: Final = 100_000_000
 TAUS: Final = (16, 64, 128, 256, 512, 1024, 4096)
 SLOT, BLOCK = 20, 64
 """Bytes of a slot and of a block as Table 6 counts them; section 4.1 describes 21 and 72."""
+FITTING: Final = 256
+"""Threshold at which edges take most nearly what is printed."""
 HALF: Final = ", half precision"
 PRINTED: Final = {"edge": "s64-ldbc-edge-memory", "metadata": "s64-ldbc-metadata"}
 GPUS: Final = 64
-BATCH: Final = {"smoke": 100, "quick": 1000, "full": 4000}
+BATCH: Final = {"smoke": 100, "quick": 1000, None: 4000}
 """Events of a batch of one rank."""
 
-Rows = Sequence[Any]
+GB: Final = 1e-9
+BYTES: Final = "bytes of a twin, multiplied up"
+STORED: Final = {
+    of: GB * observed("estimate", per="tau", kind=MEMORY, of=of).keep(gaps_of_failures)
+    for of in PRINTED
+}
+"""GB of edge data and of block records of LDBC at full size, by threshold."""
 
 
-class Large(Grid):
-    paper = "gnnflow"
-    name = NAME
-    title = "Section 6.4: graphs beyond one machine"
+def memory(of: str, kind: str = MEMORY, **where: Any) -> MeasuredQuantity:
+    """GB by printed sizes."""
+    return GB * observed("memory", kind=kind, of=of, **where)
+
+
+ON_EACH: Final = (STORED["edge"] + STORED["metadata"] + memory("memories")).joined_over(max, "tau")
+ON_EACH_OF_8: Final = ON_EACH.map(lambda size: size / MACHINES["ldbc"])
+"""Edges, blocks and TGN's memories on each machine, at the dearest threshold."""
+TOTAL: Final = memory("total", SIZES, dataset="mag")
+
+
+def by_threshold(of: str) -> outcomes.Rule:
+    """Memory of LDBC under every threshold that was counted, as none is printed for it."""
+    return combine.interpretations(
+        "the threshold of the blocks is not printed",
+        {
+            f"threshold {tau}": combine.by_model(rules.near_claim(STORED[of].where(tau=tau)), BYTES)
+            for tau in TAUS
+        },
+    )
+
+
+def printed_at_fit(of: str, at: Mapping[str, Any]) -> float | None:
+    """Printed numbers for LDBC, at the threshold that fits its edge data."""
+    return float(ledger(LEDGER)[PRINTED[of]]) if at["tau"] == FITTING else None
+
+
+def throughput_below(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Rule: the printed throughput lies between the projections, which are upper ends, as nothing
+    waits in them: a printed number below them is neither for nor against."""
+    numbers = observed("projected_throughput", per="scaled_by", kind=TRAIN).estimates(context)
+    if not numbers:
+        return outcomes.RuleOutcome(lacking=f"the experiment '{NAME}' did not train LDBC")
+    ends, printed = [one.value / 1e3 for one in numbers.values()], float(context.claim.value)
+    side = 0 if printed < min(ends) else 1 if printed <= max(ends) else -1
+    return replace(
+        outcomes.outcome(context, numbers, "samples/s"), sides=(("printed throughput", side),)
+    )
+
+
+class Large(FormExperiment):
+    forms, name = FORMS, NAME
     device = "cpu"
-    own_data = "it counts memory at the sizes that the paper prints of its graphs"
-    question = "Do MAG and LDBC need several machines, and is LDBC as large as they say?"
-    reading = (
-        "What MAG needs follows from its printed sizes. LDBC's memory is counted on a twin in as "
-        "many incremental batches as the paper has, 51, and multiplied up: vertices shrink as "
-        "edges do, so lists stay as long. "
-        f"{ledger(LEDGER)[PRINTED['edge']]} GB is 24 bytes an edge: it fits edges that are "
-        "stored once, at their source, and free slots of a threshold of 256, which is not printed. "
-        "The degrees of the twin are assumed. Throughput is projected from ranks of one CPU."
-    )
-    claims = (
-        "gnnflow-s64-mag-too-large",
-        "gnnflow-s64-ldbc-edge-memory",
-        "gnnflow-s64-ldbc-metadata",
-        "gnnflow-s64-ldbc-throughput",
-        "gnnflow-s1-five-billion-edges",
-    )
-
+    headline, unit = STORED["edge"], "GB"
+    figure_forms = (
+        Sweep(
+            "large", "Memory of LDBC by the threshold of block sizes, from a twin",
+            {
+                "edge data": STORED["edge"], "metadata": STORED["metadata"],
+                **{f"{of}, printed": one.printed(partial(printed_at_fit, of))
+                   for of, one in STORED.items()},
+            },
+            series="of", x="tau", gaps={"series": "edge data", "x": TAUS[0]},
+            more=lambda context, dims, one: {"projected": one.kind != "printed"},
+            xlabel="threshold tau", ylabel="GB", base=2,
+        ),
+    )  # fmt: skip
+    claims = {
+        "gnnflow-s64-mag-too-large": combine.shown_beside(
+            rules.all_above(TOTAL, GB * HOST, unit="GB"),
+            {"in half precision": TOTAL.where(dtype="float16")}, "GB",
+        ),
+        "gnnflow-s64-ldbc-edge-memory": by_threshold("edge"),
+        "gnnflow-s64-ldbc-metadata": by_threshold("metadata"),
+        "gnnflow-s64-ldbc-throughput": combine.by_model(throughput_below, "alpha-beta model"),
+        # Sorted rows and the events that they are rebuilt from would not fit one machine.
+        "gnnflow-s1-five-billion-edges": combine.by_model(
+            combine.or_direction(
+                combine.both(
+                    rules.all_below(ON_EACH_OF_8, GB * HOST, unit="GB on each of 8 machines"),
+                    rules.all_above(
+                        memory("rebuild") + memory("memories"), GB * HOST, unit="GB on one"
+                    ),
+                ),
+                rules.all_below(ON_EACH_OF_8, GB * HOST),
+            ), BYTES,
+        ),
+    }  # fmt: skip
     group = "{kind}/{dataset}"
     timeout_s: ClassVar[Any] = {"smoke": 90, "quick": 90, None: 3600}
 
@@ -78,25 +154,6 @@ class Large(Grid):
         work = {SIZES: _sizes, MEMORY: _memory, TRAIN: _train}[str(cell.params["kind"])]
         with one_thread():
             return work(BY_NAME[str(cell.params["dataset"])], context.preset)
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("large", "Memory of LDBC by the threshold of block sizes, from a twin",
-                memory_points, xlabel="threshold tau", ylabel="GB", base=2),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        words = []
-        for row in last_rows(rows, SIZES):
-            if row.params["dataset"] == "mag":
-                words.append(f"MAG with its features takes {memory(row, 'total') / 1e9:.0f} GB")
-        for row in last_rows(rows, MEMORY):
-            tau = fitting(row)
-            words.append(
-                f"LDBC's edges take {gigabytes(row, 'edge')[tau]:.0f} GB at a threshold of {tau}, "
-                f"its blocks {gigabytes(row, 'metadata')[tau]:.1f} GB"
-            )
-        return f"{'; '.join(words)}." if words else ""
 
 
 def _sizes(graph: Any, preset: Preset) -> Measurement:
@@ -176,16 +233,9 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
     told.observe("batch_size", step, of="ingest")
 
     def fill(tau: int, *, undirected: bool) -> TemporalStore:
-        store = TemporalStore(
-            events.num_nodes,
-            policy=BlockPolicy("adaptive", tau),
-            undirected=undirected,
-            origin=events.span[0],
-        )
-        for first in range(0, len(events), step):
-            piece = slice(first, first + step)
-            store.insert(events.src[piece], events.dst[piece], events.t[piece])
-        return store
+        policy = BlockPolicy("adaptive", tau)
+        return filled_store(events, step, policy=policy, undirected=undirected,
+                            origin=events.span[0])  # fmt: skip
 
     batches = records_by_batch(events, step)
     plain = PlainBlocks.of(events, step, undirected=False)
@@ -235,7 +285,7 @@ def _train(graph: Any, preset: Preset) -> Measurement:
     from dgbench.systems.gnnflow.remote_access import GraphRankSettings
 
     layout = MachineLayout(2)
-    batch = BATCH.get(preset, BATCH["full"])
+    batch = by_preset(BATCH, preset)
     task = workload(graph, "tgn", preset, batch=layout.ranks * batch, chunks=1, undirected=False)
     data = load_stream(task)
     last = len(data.events)
@@ -280,64 +330,3 @@ def _train(graph: Any, preset: Preset) -> Measurement:
         told.observe("phase_time", network, phase="network", scaled_by=reading)
         told.observe("phase_time", step.compute_s, phase="compute", scaled_by=reading)
     return told
-
-
-def last_rows(rows: Rows, kind: str) -> list[Any]:
-    """The last row of each graph of a kind that ran."""
-    found = rows_of(rows, experiment=NAME, kind=kind)
-    return list({row.params["dataset"]: row for row in found}.values())
-
-
-def memory(row: Any, of: str, dtype: str | None = None) -> int:
-    """Bytes by printed sizes."""
-    return number(row, "memory", of=of, dtype=dtype)
-
-
-def gigabytes(row: Any, part: str) -> dict[int, float]:
-    """GB of `edge` data or `metadata` at full size, by threshold, and by None at both ends."""
-    found = Table.of([row]).where("estimate", of=part).numbers("tau")
-    return {tau: size / 1e9 for tau, size in found.items()}
-
-
-def printed_gigabytes(part: str) -> float:
-    """Gigabytes that the paper prints for LDBC."""
-    return float(ledger(LEDGER)[PRINTED[part]])
-
-
-def fitting(row: Any) -> int:
-    """The threshold at which edges take most nearly what is printed."""
-    sizes = gigabytes(row, "edge")
-    return min(TAUS, key=lambda tau: abs(sizes[tau] - printed_gigabytes("edge")))
-
-
-def memory_points(rows: Rows) -> list[dict[str, Any]]:
-    """Edge data and metadata by threshold, and the printed ones."""
-    points: list[dict[str, Any]] = []
-    for row in last_rows(rows, MEMORY):
-        for part in PRINTED:
-            series = "edge data" if part == "edge" else part
-            points += [
-                {
-                    "series": series,
-                    "x": tau,
-                    "y": gigabytes(row, part)[tau],
-                    "projected": True,
-                    "twin": True,
-                    "row_ids": [row.id],
-                }
-                for tau in TAUS
-            ]
-            points.append(
-                {
-                    "series": series,
-                    "x": fitting(row),
-                    "y": printed_gigabytes(part),
-                    "paper": True,
-                    "row_ids": [row.id],
-                }
-            )
-    return points + [
-        {"series": "edge data", "x": TAUS[0], "failed": failed(row)}
-        for row in failures(rows, NAME)
-        if row.params["kind"] == MEMORY
-    ]

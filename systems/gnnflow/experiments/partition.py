@@ -6,16 +6,21 @@ Everything here is counted; nothing is timed.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.charts import failed, failures, mark, sweep
-from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table, number
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.estimates import gaps_of_failures, prefer, real_data
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import MeasuredQuantity, observed
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.experiments.partition_checks import (
     asked_by_loop,
@@ -28,19 +33,14 @@ from dgbench.systems.gnnflow.experiments.partition_checks import (
     shares_check,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import samples_check
-from dgbench.systems.gnnflow.experiments.settings import (
-    BY_NAME,
-    SETTINGS,
-    graph_title,
-    panel,
-    workload,
-)
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, FORMS, SETTINGS, workload
+from dgbench.systems.gnnflow.partitioners import PARTITIONERS, partition
 
 NAME: Final = "partition"
 BALANCE, CUTS, SERVING = "balance", "cuts", "serving"
 MACHINES: Final = (2, 4, 8)
 REAL: Final = ("wikipedia", "sx-mathoverflow", "enron", "college-msg", "email-eu-core")
-GRAPHS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+GRAPHS: Final[dict[str | None, dict[str, tuple[str, ...]]]] = {
     "smoke": {"college-msg": (BALANCE, CUTS), "gdelt": (BALANCE, SERVING)},
     "quick": {
         "wikipedia": (BALANCE, CUTS, SERVING),
@@ -48,7 +48,7 @@ GRAPHS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "enron": (BALANCE,),
         "gdelt": (BALANCE, SERVING),
     },
-    "full": {
+    None: {
         **dict.fromkeys(REAL, (BALANCE, CUTS, SERVING)),
         "epinions-2011-ratings": (BALANCE,),
         **dict.fromkeys(("reddit", "netflix", "mag"), (BALANCE,)),
@@ -59,14 +59,14 @@ GRAPHS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 WHOLE: Final = ("gdelt",)
 """Twins that are taken at full size, their first events: in a smaller one the largest vertices have
 too large a share of the edges."""
-FIRST: Final = {"smoke": 60_000, "quick": 100_000, "full": 8_000_000}
-COUNTED: Final = {"smoke": (4,), "quick": (4,), "full": (2, 4, 8)}
+FIRST: Final = {"smoke": 60_000, "quick": 100_000, None: 8_000_000}
+COUNTED: Final = {"smoke": (4,), "quick": (4,), None: (2, 4, 8)}
 """Numbers of machines for which cuts are counted."""
-MAX_GREEDY_VERTICES: Final = {"smoke": 3_000, "quick": 9_500, "full": 150_000}
+MAX_GREEDY_VERTICES: Final = {"smoke": 3_000, "quick": 9_500, None: 150_000}
 """Vertices up to which the online partitioners, loops in Python, are run."""
-MAX_METIS_EDGES: Final = {"smoke": 300_000, "quick": 300_000, "full": 5_000_000}
+MAX_METIS_EDGES: Final = {"smoke": 300_000, "quick": 300_000, None: 5_000_000}
 """Edges up to which METIS is run."""
-MAX_HDRF_EDGES: Final = {"smoke": 60_000, "quick": 70_000, "full": 600_000}
+MAX_HDRF_EDGES: Final = {"smoke": 60_000, "quick": 70_000, None: 600_000}
 FANOUT: Final = 10
 LOOPED: Final = 1_500
 """Events, or targets, that loops in Python go over to check what is counted of all."""
@@ -75,86 +75,112 @@ STRIDE: Final = 8
 """Ids that are all multiples of it, as where a shard's number stands in the low bits."""
 CLUSTER: Final = (4, 8)
 """Machines and GPUs of each of the paper's check of balance."""
-SERVED: Final = {"smoke": 40, "quick": 200, "full": 4000}
+SERVED: Final = {"smoke": 40, "quick": 200, None: 4000}
 """Events of a rank's batch at most."""
 
-Rows = Sequence[Any]
+EVEN: Final = 0.05
+"""Excess over the mean up to which vertices count as evenly distributed."""
 
 
-class Partition(Grid):
-    paper = "gnnflow"
-    name = NAME
+def counted(metric: str, setting: str | tuple[str, ...], **where: Any) -> MeasuredQuantity:
+    """Counts of partitions, cuts or schedules by graph."""
+    return observed(metric, per="dataset", setting=setting, **where).keep(gaps_of_failures)
+
+
+def excess(setting: str | tuple[str, ...], of: Any = "records") -> MeasuredQuantity:
+    """Percent of the fullest of 4 machines beyond the mean."""
+    return 100 * counted("excess", setting, of=of, machines=4)
+
+
+def exchanged(setting: str | tuple[str, ...]) -> MeasuredQuantity:
+    """Bytes that sampling takes from 4 machines."""
+    return counted("exchanged", setting, machines=4)
+
+
+def variation(setting: str | tuple[str, ...]) -> MeasuredQuantity:
+    """Coefficient of variation of what 32 ranks sample for each other."""
+    return counted("variation", setting).per("model")
+
+
+VERTEX_CUTS: Final = ("vertex-cut random", "vertex-cut dbh", "vertex-cut hdrf")
+ON_GDELT: Final = variation("static").keep(
+    prefer(lambda entries, context: [one for one in entries if one["dataset"] == "gdelt"])
+)
+
+
+class Partition(FormExperiment):
+    forms, name = FORMS, NAME
     sources: ClassVar[Any] = {"portion": "counted", "variation": "counted"}
-    title = "Section 4.4: partitions and who serves whom"
     device = "cpu"
-    question = "Is the identity hash even, does edge-cut ask less, and do ranks serve evenly?"
-    reading = (
-        "Balance is how much more than the mean the fullest machine stores: vertices with an edge, "
-        "and records of edges. Ids are taken as the data has them, in order of arrival in a twin; "
-        "ids in strides show what the identity hash rests on. For the cuts, both ends of the last "
-        "two thirds of the events are sampled for their 10 newest neighbours, trainers taking "
-        "events in turns; requests to other machines and neighbours that come back are counted. "
-        "The paper times the sampling of each GPU; here targets and neighbours of 4 machines with "
-        "8 ranks each are counted, under its schedule and two others."
-    )
-    claims = (
-        "gnnflow-s44-hash-balance",
-        "gnnflow-s44-edge-cut-preferred",
-        "gnnflow-s44-sampling-cv",
-    )
-
+    headline, unit = excess("hash").keep(real_data), "%"
+    figure_forms = (
+        Sweep(
+            "partition_balance", "Records of the fullest of 4 machines beyond the mean",
+            excess(PARTITIONERS), series="{setting}", x="{dataset}",
+            gaps={"series": "identity hash"}, xlabel="graph",
+            ylabel="% beyond the mean", ylog=False,
+        ),
+        Sweep(
+            "partition_cuts", "Bytes that sampling takes from other machines, 4 machines",
+            exchanged(("edge-cut hash", "edge-cut metis", *VERTEX_CUTS))
+            / observed("targets", per="dataset", machines=4),
+            series="{setting}", x="{dataset}", gaps={"series": "edge-cut hash"},
+            xlabel="graph", ylabel="bytes a target",
+        ),
+        Sweep(
+            "partition_serving",
+            "Work of 32 ranks that sample for each other: variation over the ranks",
+            variation(("static", "random", "first")), panel="{dataset}", series="{setting}",
+            x="{model}", gaps={"series": "same local rank", "x": "TGN"},
+            xlabel="model", ylabel="coefficient of variation",
+        ),
+    )  # fmt: skip
+    claims = {
+        "gnnflow-s44-hash-balance": combine.interpretations(
+            "the paper prints no number, and names partitioners that balance vertices beside it",
+            {
+                "even in itself": combine.shown_beside(
+                    rules.at_most(
+                        excess("hash", ("vertices", "records")).keep(real_data), 100 * EVEN,
+                        unit="%",
+                    ), {f"ids in strides of {STRIDE}": excess("strided").keep(real_data)}, "%",
+                ),
+                "more even than those that balance vertices": rules.all_below(
+                    (excess("hash") - excess(("fennel", "ldg", "metis"))).keep(real_data), 0.0,
+                    unit="points",
+                ),
+            },
+        ),
+        # Bytes of the best vertex-cut over those of the identity hash's edge-cut.
+        "gnnflow-s44-edge-cut-preferred": rules.all_above(
+            (exchanged(VERTEX_CUTS) / exchanged("edge-cut hash")).joined_over(min, "setting"),
+            1.0, unit="x",
+        ),
+        "gnnflow-s44-sampling-cv": combine.as_proxy(
+            rules.at_most_claim(ON_GDELT.joined_over(max, "dataset")),
+            "targets and neighbours that ranks sample, in place of their times",
+        ),
+    }  # fmt: skip
     timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 60, None: 1800}
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
-        return ({"dataset": name} for name in GRAPHS.get(preset, GRAPHS["full"]))
+        return ({"dataset": name} for name in by_preset(GRAPHS, preset))
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
+        from dgbench import datasets
+
         graph, preset = BY_NAME[str(cell.params["dataset"])], context.preset
-        kinds = GRAPHS.get(preset, GRAPHS["full"]).get(graph.name, (BALANCE, CUTS, SERVING))
+        kinds = by_preset(GRAPHS, preset).get(graph.name, (BALANCE, CUTS, SERVING))
         work = {BALANCE: _balance, CUTS: _cuts, SERVING: _serving}
         with one_thread():
-            events = _events(graph, preset)
+            if graph.name in WHOLE:
+                events = first_events(graph.name, by_preset(FIRST, preset))
+            else:
+                events = datasets.open_events(graph.name, "auto", graph.scale(preset), 1)
             found = Measurement(data=describe(events))
             for kind in kinds:
                 work[kind](found, graph, events, preset)
         return found
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("partition_balance", "Records of the fullest of 4 machines beyond the mean",
-                balance_points, xlabel="graph", ylabel="% beyond the mean", ylog=False),
-            sweep("partition_cuts", "Bytes that sampling takes from other machines, 4 machines",
-                cut_points, xlabel="graph", ylabel="bytes a target"),
-            sweep("partition_serving",
-                "Work of 32 ranks that sample for each other: variation over the ranks",
-                serving_points, xlabel="model", ylabel="coefficient of variation"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        words = []
-        real = [r for r in last_rows(rows, BALANCE) if not r.data.get("twin")]
-        if real:
-            most = max(real, key=lambda row: excesses(row)["hash"])
-            words.append(
-                f"the identity hash leaves the fullest of 4 machines up to "
-                f"{100 * excesses(most)['hash']:.0f} % above the mean "
-                f"({graph_title(most.params['dataset'])})"
-            )
-        for row in last_rows(rows, SERVING)[:1]:
-            cvs = variations(row, "static")
-            words.append(
-                f"32 ranks serve each other with a variation of {min(cvs.values()):.3f} to "
-                f"{max(cvs.values()):.3f} on {panel(row)}"
-            )
-        return f"{'; '.join(words).capitalize()}." if words else ""
-
-
-def _events(graph: Any, preset: Preset) -> Any:
-    from dgbench import datasets
-
-    if graph.name in WHOLE:
-        return first_events(graph.name, FIRST.get(preset, FIRST["full"]))
-    return datasets.open_events(graph.name, "auto", graph.scale(preset), 1)
 
 
 def first_events(name: str, count: int) -> Any:
@@ -171,16 +197,15 @@ def first_events(name: str, count: int) -> Any:
 def _balance(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
     """Vertices and records of each machine under every partitioner."""
     from dgbench.systems.gnnflow.owners import IdentityHash, shares
-    from dgbench.systems.gnnflow.partitioners import PARTITIONERS, partition
 
     src, dst, count = events.src, events.dst, events.num_nodes
     notes = found.notes
     for by in PARTITIONERS:
         greedy, metis = by in ("fennel", "ldg"), by.startswith("metis")
-        if greedy and count > MAX_GREEDY_VERTICES.get(preset, MAX_GREEDY_VERTICES["full"]):
+        if greedy and count > by_preset(MAX_GREEDY_VERTICES, preset):
             notes.append(f"{by} is a loop in Python and was left out at {count} vertices")
             continue
-        if metis and len(events) > MAX_METIS_EDGES.get(preset, MAX_METIS_EDGES["full"]):
+        if metis and len(events) > by_preset(MAX_METIS_EDGES, preset):
             notes.append(f"{by} was left out at {len(events)} edges")
             continue
         for machines in (4,) if greedy or metis else MACHINES:
@@ -218,7 +243,6 @@ def _balance(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
 
 def _cuts(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
     """Observe the remote requests of sampling under edge-cuts and vertex-cuts."""
-    from dgbench.systems.gnnflow.partitioners import partition
     from dgbench.systems.gnnflow.vertex_cut import (
         asked_edge_cut,
         asked_vertex_cut,
@@ -227,7 +251,7 @@ def _cuts(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
 
     src, dst, count = events.src, events.dst, events.num_nodes
     first = len(events) // 3
-    for machines in COUNTED.get(preset, COUNTED["full"]):
+    for machines in by_preset(COUNTED, preset):
         asker = torch.arange(len(events) - first) % machines
         counted = {}
         few = min(len(events), LOOPED)
@@ -248,7 +272,7 @@ def _cuts(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
                 again = asked_by_search(None, machine.numpy(), *whole)
                 found.checks.append(asked_check(counted[name], again, name))
         for by in ("random", "dbh", "hdrf"):
-            if by == "hdrf" and len(events) > MAX_HDRF_EDGES.get(preset, MAX_HDRF_EDGES["full"]):
+            if by == "hdrf" and len(events) > by_preset(MAX_HDRF_EDGES, preset):
                 continue
             where = edge_machines(by, count, src, dst, machines)
             name = f"vertex-cut {by}"
@@ -285,7 +309,7 @@ def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
     owners = IdentityHash(layout.machines)
     store = TemporalStore(events.num_nodes, undirected=graph.undirected, origin=events.span[0])
     store.insert(events.src, events.dst, events.t)
-    most = SERVED.get(preset, SERVED["full"])
+    most = by_preset(SERVED, preset)
     for model, setting in SETTINGS.items():
         batch = min(setting.batch, most)
         count = min(layout.ranks * batch, len(events))
@@ -293,23 +317,20 @@ def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
         data = stream_data(events, task)
         last = torch.arange(len(events) - count, len(events))
         nodes = torch.cat([events.src[last], events.dst[last], negatives_of(task, data, last)])
-        samples = sample_hops(
-            store, nodes, events.t[last].repeat(3), task.fanouts, policy=task.sampling,
-            window=task.window, snapshots=task.snapshots, prop_time=task.root_times, seed=task.seed,
-        )  # fmt: skip
-        asker = root_ranks(count, layout.ranks)
         times = events.t[last].repeat(3)
+        sample = partial(
+            sample_hops, store, fanouts=task.fanouts, policy=task.sampling, window=task.window,
+            snapshots=task.snapshots, prop_time=task.root_times, seed=task.seed,
+        )  # fmt: skip
+        samples = sample(nodes, times)
+        asker = root_ranks(count, layout.ranks)
         found.checks.append(samples_check(task, events, nodes, times, 0, samples, part=model))
         # All targets where they are few, else those of a few events.
         whole = count * len(samples) * FANOUT ** (len(samples[0]) - 1) <= LOOPED
         few, some = samples, asker
         if not whole:
             at = slice(0, LOOPED_ROOTS)
-            few = sample_hops(
-                store, nodes[at], times[at], task.fanouts, policy=task.sampling,
-                window=task.window, snapshots=task.snapshots, prop_time=task.root_times,
-                seed=task.seed,
-            )  # fmt: skip
+            few = sample(nodes[at], times[at])
             some = torch.arange(few[0][0].nodes.numel()) % layout.ranks
         for schedule in SCHEDULES:
             work = served(layout, owners, samples, asker, schedule)
@@ -326,83 +347,3 @@ def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
         found.observe("batch_size", count // layout.ranks, model=model)
         found.observe("targets", int(work.targets.sum()), model=model)
         found.observe("targets", int(work.remote.sum() - own), model=model, of="remote")
-
-
-MARKS: Final = {BALANCE: "excess", CUTS: "exchanged", SERVING: "variation"}
-"""Metric of a row for which something was counted."""
-
-
-def last_rows(rows: Rows, kind: str) -> list[Any]:
-    """The last row of each graph for which something was counted."""
-    found = Table.of(rows, experiment=NAME).where(MARKS[kind]).rows
-    return list({row.params["dataset"]: row for row in found}.values())
-
-
-def excesses(row: Any, of: str = "records") -> dict[str, float]:
-    """Relative excess of the fullest of 4 machines over the mean, by partitioner."""
-    return Table.of([row]).where("excess", of=of, machines=4).numbers("setting")
-
-
-def exchanged(row: Any) -> dict[str, int]:
-    """Bytes that sampling takes from other machines, by cut of 4 machines."""
-    return Table.of([row]).where("exchanged", machines=4).numbers("setting")
-
-
-def variations(row: Any, schedule: str) -> dict[str, float]:
-    """Variation of what ranks sample, by model."""
-    return Table.of([row]).where("variation", setting=schedule).numbers("model")
-
-
-def balance_points(rows: Rows) -> list[dict[str, Any]]:
-    """Excess of records by graph and partitioner."""
-    from dgbench.systems.gnnflow.partitioners import PARTITIONERS, TITLES
-
-    points = [
-        mark(row, series=TITLES[by], x=panel(row), y=100 * excesses(row)[by], counted=True)
-        for row in last_rows(rows, BALANCE)
-        for by in PARTITIONERS
-        if by in excesses(row)
-    ]
-    return points + _failed(rows, TITLES["hash"])
-
-
-def cut_points(rows: Rows) -> list[dict[str, Any]]:
-    """Bytes a target by graph and cut."""
-    points = [
-        {
-            "series": name,
-            "x": panel(row),
-            "y": count / number(row, "targets", machines=4),
-            "counted": True,
-            "row_ids": [row.id],
-        }
-        for row in last_rows(rows, CUTS)
-        for name, count in exchanged(row).items()
-    ]
-    return points + _failed(rows, "edge-cut hash")
-
-
-def serving_points(rows: Rows) -> list[dict[str, Any]]:
-    """Variation by model and schedule; a panel for each graph."""
-    points = [
-        {
-            "panel": panel(row),
-            "series": {"static": "same local rank", "first": "first rank"}.get(schedule, schedule),
-            "x": setting.title,
-            "y": variations(row, schedule)[model],
-            "counted": True,
-            "row_ids": [row.id],
-        }
-        for row in last_rows(rows, SERVING)
-        for model, setting in SETTINGS.items()
-        for schedule in ("static", "random", "first")
-        if model in variations(row, schedule)
-    ]
-    return points + _failed(rows, "same local rank")
-
-
-def _failed(rows: Rows, series: str) -> list[dict[str, Any]]:
-    return [
-        {"series": series, "x": graph_title(row.params["dataset"]), "failed": failed(row)}
-        for row in failures(rows, NAME)
-    ]

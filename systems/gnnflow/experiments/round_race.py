@@ -6,11 +6,15 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
 from dgbench.lab.compare import AGAIN, observe_speedup, take_control, with_control
+from dgbench.lab.estimates import EvaluationContext, unnoted
+from dgbench.lab.quantities import MeasuredQuantity, observed
 from dgbench.lab.result_checks import close, of_contender
-from dgbench.lab.table import Table
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Measurement
@@ -20,7 +24,13 @@ from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.stream_audit import BatchAudit, BatchOracle
 from dgbench.systems.base.stream_recount import recount_batches, recount_training
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
-from dgbench.systems.gnnflow.experiments.settings import EPOCHS, INITIAL, LAMBDA, StreamGraph
+from dgbench.systems.gnnflow.experiments.settings import (
+    EPOCHS,
+    INITIAL,
+    LAMBDA,
+    MODEL_TITLES,
+    StreamGraph,
+)
 from dgbench.systems.gnnflow.experiments.trainer_checks import StreamOracle, nudge, rounded_as
 from dgbench.systems.gnnflow.rounds import Continuous, Round, RoundResult, rounds_by_time
 from dgbench.systems.gnnflow.techniques import STORE_ADDITIONS
@@ -48,10 +58,6 @@ in full; with our additions to its store; with a CUDA graph for every batch, ove
 device holds alone."""
 SHOWN: Final = {TGL: TGL, PUBLISHED: "gnnflow", GNNFLOW: "GNNFlow + dgbench"}
 """Settings as figures name them."""
-FORMER: Final[Mapping[str, str]] = {PUBLISHED: GNNFLOW, REBUILT: "rebuilt", BARE: "no cache"}
-"""Settings of races that had our additions to the store on throughout, by what they stood for."""
-FORMER_WORDS: Final = "GNNFlow with our grown blocks and fences, as raced before its published form"
-
 UNIQUE: Final = {"statistic": "unique"}
 """Of a hit rate in which each id counts once a batch."""
 NETWORK: Final = ("compute", "memory", "update")
@@ -83,6 +89,44 @@ class Length:
     budget_s: float
 
 
+def over(baseline: str, setting: str, **where: Any) -> MeasuredQuantity:
+    """Speedups of a setting by graph and model, of the whole round where no phase is named."""
+    sides = {"baseline": baseline, "setting": setting}
+    return observed("speedup", per=("dataset", "model"), **sides, **where)
+
+
+def model_range(speedups: MeasuredQuantity) -> outcomes.Rule:
+    """Least and largest factor over the models of a claim; above 1x for all is its direction."""
+
+    def all_faster(context: EvaluationContext) -> outcomes.RuleOutcome:
+        outcome = rules.all_above(speedups, 1.0, unit="x")(context)
+        absent = [f"{name} (not raced)" for name in context.claim.workload["model"]
+                  if not outcome.lacking and name not in outcome.measured]  # fmt: skip
+        return replace(outcome, sides=(*outcome.sides, *((name, 0) for name in absent)))
+
+    ends = {
+        name: speedups.joined_over(pick, "model") for name, pick in (("low", min), ("high", max))
+    }
+    return rules.entries_near_claim(ends, all_faster)
+
+
+def largest_of_a_model(speedups: MeasuredQuantity) -> outcomes.Rule:
+    """A printed maximum whose model is not named: each one that ran is an interpretation."""
+
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
+        with unnoted():
+            models = [dict(at)["model"] for at in speedups.estimates(context)]
+        if not models:
+            return rules.near_claim(speedups, of=float)(context)
+        return combine.interpretations(
+            "which model reaches the printed factor is not said",
+            {MODEL_TITLES[model]: rules.near_claim(speedups.where(model=model), above=1.0, of=float)
+             for model in models},
+        )(context)  # fmt: skip
+
+    return rule
+
+
 def with_locked_tables(data: StreamData, device: str) -> StreamData:
     """The data with features in page-locked memory where there is a device: one copy, from which
     all contenders fetch."""
@@ -111,23 +155,15 @@ def open_contender(
         where = {"placement": RESIDENT} if name == RECORDED else {}
         settings = AccessSettings(tau=graph.tau, admission=LAMBDA, **shares, **where)
         return GnnflowSystem().open(
-            task,
-            device=device,
-            switches=SWITCHES[name],
-            meter=meter,
-            data=data,
-            settings=settings,
+            task, device=device, switches=SWITCHES[name], meter=meter, data=data, settings=settings
         )
     caches = {}
     for kind, table in (("node", data.node_feat), ("edge", data.edge_feat)):
         if name == CACHED and table is not None:
             slots = max(1, round(shares[f"{kind}_cache"] * table.shape[0]))
+            rows = FeatureTable(page_locked(table, device))
             caches[f"{kind}_cache"] = FeatureCache(
-                FeatureTable(page_locked(table, device)),
-                slots,
-                admission=LAMBDA,
-                device=device,
-                meter=meter,
+                rows, slots, admission=LAMBDA, device=device, meter=meter
             )
     return get_system("tgl").open(task, device=device, meter=meter, data=data, **caches)  # type: ignore[arg-type,return-value]
 
@@ -137,17 +173,6 @@ PAIRS: Final = (
     (TGL, BARE), (TGL, GNNFLOW), (PUBLISHED, GNNFLOW), (GNNFLOW, RECORDED),
 )  # fmt: skip
 """Baselines and settings whose speedups a race observes, where both take part."""
-
-
-def former(rows: Sequence[Any]) -> bool:
-    """Return True if rows of races have GNNFlow with our additions, and not as published."""
-    names = {one["setting"] for one in Table.of(rows).where(("speedup", "round_time"))}
-    return GNNFLOW in names and PUBLISHED not in names
-
-
-def setting_of(name: str, rows: Sequence[Any]) -> str:
-    """Name of a setting in rows of races: its own, or that of `FORMER`."""
-    return FORMER.get(name, name) if former(rows) else name
 
 
 def rounds_of(graph: StreamGraph, data: StreamData, count: int) -> list[Round]:
@@ -167,17 +192,10 @@ def rounds_of(graph: StreamGraph, data: StreamData, count: int) -> list[Round]:
 
 
 def race(
-    names: Sequence[str],
-    task: StreamWorkload,
-    data: StreamData,
-    graph: StreamGraph,
-    length: Length,
-    *,
-    device: str = "cpu",
-    epochs: int = EPOCHS,
-    control: bool = False,
+    names: Sequence[str], task: StreamWorkload, data: StreamData, graph: StreamGraph,
+    length: Length, *, device: str = "cpu", epochs: int = EPOCHS, control: bool = False,
     first: bool = True,
-) -> Measurement:
+) -> Measurement:  # fmt: skip
     """Let contenders play the same rounds in turns, every second turn in reverse order.
 
     Args:
@@ -207,45 +225,44 @@ def race(
             break
         for side in streams if turn % 2 == 0 else reversed(streams):
             found[side].append(streams[side].play())
-    losses = {name: [loss for one in outcomes for loss in one.losses]
-              for name, outcomes in found.items()}  # fmt: skip
+    lead = names[0]
+    losses = {name: [loss for one in results for loss in one.losses]
+              for name, results in found.items()}  # fmt: skip
     deviation = {"loss": loss_gap(list(found.values()))}
     allowed = dict.fromkeys(losses, TOLERANCE)
     if RECORDED in names:  # its sums have another order
-        trainer = open_contender(names[0], task, data, graph, device)
+        trainer = open_contender(lead, task, data, graph, device)
         nudge(trainer)
-        nudged = Continuous(trainer, rounds[: len(found[names[0]])], epochs=epochs, evaluate=False)
+        nudged = Continuous(trainer, rounds[: len(found[lead])], epochs=epochs, evaluate=False)
         nudged.begin()
-        moved = loss_gap([found[names[0]], nudged.play_all()])
+        moved = loss_gap([found[lead], nudged.play_all()])
         trainer.close()
         allowed[RECORDED] = rounded_as(moved, TOLERANCE)
     checks = [
-        close(
-            "losses", own, losses[names[0]], allowed[name], against=names[0], part=name, system=name
-        )
-        for name, own in losses.items()
-        if name != names[0]
-    ]
+        close("losses", losses[name], losses[lead], allowed[name], against=lead, part=name,
+              system=name)
+        for name in losses if name != lead
+    ]  # fmt: skip
     if rounds[0].last <= COMPARED:
         reference = reference_loss(task, data, rounds[0], device)
-        deviation["reference"] = abs(found[names[0]][0].losses[0] / reference - 1)
+        deviation["reference"] = abs(found[lead][0].losses[0] / reference - 1)
         checks.append(
-            close("losses", losses[names[0]][0], reference, TOLERANCE, system=names[0],
-                  against="plain path in float32", part=f"{names[0]}, first epoch")
+            close("losses", losses[lead][0], reference, TOLERANCE, system=lead,
+                  against="plain path in float32", part=f"{lead}, first epoch")
         )  # fmt: skip
-    timed = {name: outcomes[1:] or outcomes for name, outcomes in found.items()}
+    timed = {name: results[1:] or results for name, results in found.items()}
     told = Measurement(deviation=deviation, data=data.describe())
     take_control(told, {side: [x.retrain_s for x in timed[side]] for side in timed})
     if control:
         del timed[AGAIN]
         streams.pop(AGAIN).trainer.close()
-    for name, outcomes in timed.items():
-        _observe(told, name, outcomes)
-        trained = epochs * sum(one.trained for one in outcomes)
-        seconds = sum(one.retrain_s for one in outcomes)
+    for name, results in timed.items():
+        _observe(told, name, results)
+        trained = epochs * sum(one.trained for one in results)
+        seconds = sum(one.retrain_s for one in results)
         told.observe("throughput", trained / seconds, setting=name, of="events")
         observe_hits(told, name, streams[name].trainer.report())
-    first_trainer = streams[names[0]].trainer
+    first_trainer = streams[lead].trainer
     oracle = StreamOracle(task, data, first_trainer.inserted, device=str(first_trainer.device))
     again = BatchOracle(task, data, oracle.trainer)
     retaken = taken_again_later(first)
@@ -290,15 +307,10 @@ def reference_loss(task: StreamWorkload, data: StreamData, one: Round, device: s
     return stream.play().losses[0]
 
 
-def network_s(one: RoundResult) -> float:
-    """Seconds of a round in the network, which all systems share."""
-    return sum(one.parts.get(phase, 0.0) for phase in NETWORK)
-
-
 _PARTS: Final = {
     "": lambda one: one.retrain_s,
     "update": lambda one: one.update_s,
-    "without network": lambda one: one.retrain_s - network_s(one),
+    "without network": lambda one: one.retrain_s - sum(one.parts.get(p, 0.0) for p in NETWORK),
 }
 """Phase of a speed-up -> seconds of a round; "" is all of it."""
 
@@ -311,25 +323,24 @@ def observe_hits(told: Measurement, name: str, report: Mapping[str, float]) -> N
                 told.observe("hit_rate", report[key], of=kind, setting=name, **which)
 
 
-def _observe(told: Measurement, name: str, outcomes: Sequence[RoundResult]) -> None:
+def _observe(told: Measurement, name: str, results: Sequence[RoundResult]) -> None:
     """Add the mean times of a contender's rounds and of their parts."""
-    count = len(outcomes)
-    told.observe("round_time", sum(one.retrain_s for one in outcomes) / count, setting=name)
+    told.observe("round_time", fmean(one.retrain_s for one in results), setting=name)
     for part in ("update", "train"):
-        total = sum(getattr(one, f"{part}_s") for one in outcomes)
-        told.observe("operation_time", total / count, setting=name, phase=part)
+        mean = fmean(getattr(one, f"{part}_s") for one in results)
+        told.observe("operation_time", mean, setting=name, phase=part)
     for phase in dict.fromkeys(PHASE_OF.values()):
         own = [key for key, shown in PHASE_OF.items() if shown == phase]
-        total = sum(one.parts.get(key, 0.0) for one in outcomes for key in own)
-        told.observe("phase_time", total / count, setting=name, phase=phase)
-    shares = [one.update_s / one.retrain_s for one in outcomes]
-    told.observe("time_share", sum(shares) / count, setting=name, phase="update")
+        mean = fmean(sum(one.parts.get(key, 0.0) for key in own) for one in results)
+        told.observe("phase_time", mean, setting=name, phase=phase)
+    share = fmean(one.update_s / one.retrain_s for one in results)
+    told.observe("time_share", share, setting=name, phase="update")
 
 
 def loss_gap(played: Sequence[Sequence[RoundResult]]) -> float:
     """Largest relative difference between the losses of contenders, over rounds and epochs."""
-    worst = 0.0
-    for rounds in zip(*played, strict=True):
-        for losses in zip(*(one.losses for one in rounds), strict=True):
-            worst = max(worst, (max(losses) - min(losses)) / max(abs(x) for x in losses))
-    return worst
+    return max(
+        (max(losses) - min(losses)) / max(abs(x) for x in losses)
+        for rounds in zip(*played, strict=True)
+        for losses in zip(*(one.losses for one in rounds), strict=True)
+    )

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import torch
 
 from dgbench.kernels_cuda.temporal_sample import count_walk, sample_between, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-from dgbench.lab.charts import chart, failures, gap, ratio_mark, sweep
-from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_speedup, ratio_of, rounds_of
-from dgbench.lab.grid import Grid
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab import rules
+from dgbench.lab.compare import ROUND_INTERVAL, observe_speedup
+from dgbench.lab.figure_forms import SpeedupBars, Sweep
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.contenders import ContenderEvents
 from dgbench.systems.gnnflow.contenders.stream import batch_roots
 from dgbench.systems.gnnflow.experiments.contenders import SYNTHETIC, open_stream
 from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, agreement, in_turns
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
-from dgbench.systems.gnnflow.experiments.settings import PRESETS, graph_title
+from dgbench.systems.gnnflow.experiments.settings import FORMS, PRESETS
 
 NAME: Final = "sampling_ablation"
 STREAMS: Final = {"smoke": ("college-msg",), "quick": ("sx-mathoverflow",)}
@@ -52,23 +54,46 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
 """Each differs from the first in one thing."""
 POLICIES: Final = ("recent", "uniform")
 
-Rows = Sequence[Any]
+CHANGE: Final = observed(
+    "speedup", per=("baseline", "policy", "dataset"), baseline=tuple(VARIANTS)[1:], setting=OURS,
+    dataset=lambda name: name != LOOKUP,
+)  # fmt: skip
+"""Time with a change over time as it is."""
+COMPARED, WALKED = (
+    observed(metric, per="size", dataset=LOOKUP) for metric in ("comparisons", "list_blocks")
+)
+"""Times compared inside one block, and blocks of 4 walked on a list, of so many records."""
 
 
-class SamplingAblation(Grid):
-    paper = "gnnflow"
-    name = NAME
-    title = "Parts of the sampler"
+class SamplingAblation(FormExperiment):
+    forms, name = FORMS, NAME
     device = "cpu"
-    question = "What do groups, fences and layouts bring, and what does finding a window cost?"
-    reading = (
-        "All variants return the same samples. Inside a block a window is found by binary search, "
-        "as section 4.1 says; the walk along the list (Algorithm 1) still looks at every block "
-        "that is newer than the window's begin, so its cost grows with the list. Fences, one "
-        "entry per block in an array, are searched as well."
-    )
-    claims = ("gnnflow-s41-search-log-time",)
-
+    headline, unit = CHANGE, "x"
+    figure_forms = (
+        SpeedupBars(
+            NAME, "The sampler over itself with one part changed", CHANGE, panel="{policy}",
+            row="{baseline}, {dataset}", system="gnnflow", baseline="gnnflow",
+            gaps={"panel": POLICIES[0], "row": "{dataset}"},
+            baseline_label="the sampler with the change of the row",
+            xlabel="time with the change / time as it is", interval=ROUND_INTERVAL,
+        ),
+        Sweep(
+            "sampling_lookup", "Times compared to find a window",
+            {"times compared in one block": COMPARED, "blocks of 4 walked on a list": WALKED},
+            series="of", x="size", gaps={"x": 4}, xlabel="records of the vertex",
+            ylabel="times and blocks looked at", ylog=True,
+        ),
+    )  # fmt: skip
+    claims = {
+        # Two binary searches find a window inside a block: where it begins and where it ends.
+        "gnnflow-s41-search-log-time": combine.shown_beside(
+            rules.at_most(
+                COMPARED.over(COMPARED.printed(lambda at: 2 * int(at["size"]).bit_length())), 1.0,
+                unit="of what two binary searches may compare",
+            ),
+            {"blocks of 4 walked on the longest list": WALKED.joined_over(max, "size")}, "",
+        ),
+    }  # fmt: skip
     timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 600, "paper": 1200}
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
@@ -81,35 +106,6 @@ class SamplingAblation(Grid):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         name = str(cell.params["dataset"])
         return lookups(context) if name == LOOKUP else variants(name, context)
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart("speedup", NAME, "The sampler over itself with one part changed", variant_points,
-                baseline_label="the sampler with the change of the row",
-                xlabel="time with the change / time as it is", interval=ROUND_INTERVAL),
-            sweep("sampling_lookup", "Times compared to find a window", lookup_points,
-                xlabel="records of the vertex", ylabel="times and blocks looked at", ylog=True),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        words = [
-            f"{name} {change(mine, name, policy).value:.2f}x ({policy}, "
-            f"{graph_title(mine[-1].params['dataset'])})"
-            for mine in _variant_rows(rows)
-            for name, policy in product(list(VARIANTS)[1:4], POLICIES)
-        ]
-        return f"Time with a change over time as it is: {', '.join(words)}." if words else ""
-
-
-def lookup_rows(rows: Rows) -> list[Any]:
-    """Usable rows that counted what a lookup costs."""
-    return rows_of(rows, experiment=NAME, dataset=LOOKUP)
-
-
-def _variant_rows(rows: Rows) -> list[list[Any]]:
-    """Of each stream the rounds of its last cell."""
-    last = {r.params["dataset"]: r for r in rows_of(rows, experiment=NAME)}
-    return [rounds_of(row, rows) for name, row in last.items() if name != LOOKUP]
 
 
 def lookups(context: RunContext) -> Measurement:
@@ -134,16 +130,11 @@ def lookups(context: RunContext) -> Measurement:
         blocks, _ = count_walk(many, nodes, begins, ends)
         found.observe("comparisons", int(compared.max()), size=length)
         found.observe("list_blocks", int(blocks.max()), size=length)
+        window = {"fanout": 1, "threads": 1}
         calls = {
-            "one": lambda s=one, a=(nodes, begins, ends): sample_between(
-                s, *a, fanout=1, threads=1
-            ),
-            "fences": lambda s=many, a=(nodes, begins, ends): sample_between(
-                s, *a, fanout=1, threads=1
-            ),
-            "list": lambda s=many, a=(nodes, begins, ends): sample_between(
-                s, *a, fanout=1, search="linear", threads=1
-            ),
+            "one": partial(sample_between, one, nodes, begins, ends, **window),
+            "fences": partial(sample_between, many, nodes, begins, ends, **window),
+            "list": partial(sample_between, many, nodes, begins, ends, search="linear", **window),
         }
         for name, spent in in_turns(calls, 3).items():
             found.observe("operation_time", median(spent) / asked, method=name, size=length)
@@ -180,8 +171,8 @@ def variants(name: str, context: RunContext) -> Measurement:
         for variant, change in VARIANTS.items():
             how = {"threads": 1, **change}
             store = stores[how.pop("layout", "packed")]
-            calls[variant] = lambda s=store, h=how, p=policy: sample_neighbours(
-                s, nodes, times, fanout=FANOUT, policy=p, seed=1, **h
+            calls[variant] = partial(
+                sample_neighbours, store, nodes, times, fanout=FANOUT, policy=policy, seed=1, **how
             )
         samples = {variant: call() for variant, call in calls.items()}
         checks += agreement(samples, events, nodes, times, policy)
@@ -200,11 +191,6 @@ def variants(name: str, context: RunContext) -> Measurement:
     return found
 
 
-def change(rows: Rows, variant: str, policy: str) -> Ratio:
-    """Time with a change over time as it is."""
-    return ratio_of(Table.of(rows).where("speedup", baseline=variant, policy=policy))
-
-
 def _store(events: ContenderEvents, layout: str) -> TemporalStore:
     origin = float(events.t[0])
     after = events.t - origin
@@ -218,41 +204,3 @@ def _store(events: ContenderEvents, layout: str) -> TemporalStore:
         part = slice(first, first + INJECTED)
         store.insert(events.src[part], events.dst[part], events.t[part])
     return store
-
-
-def variant_points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `speedup`: each change over the sampler as it is."""
-    sides = {"system": "gnnflow", "baseline": "gnnflow"}
-    found = [
-        ratio_mark(
-            change(mine, variant, policy), panel=policy, **sides,
-            row=f"{variant}, {graph_title(mine[-1].params['dataset'])}",
-        )
-        for mine in _variant_rows(rows)
-        for policy, variant in product(POLICIES, list(VARIANTS)[1:])
-    ]  # fmt: skip
-    return found + [
-        gap(
-            row, panel=POLICIES[0], row=graph_title(row.params["dataset"]), **sides,
-            failed_system="gnnflow",
-        )
-        for row in failures(rows, NAME)
-    ]  # fmt: skip
-
-
-def lookup_points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `sweep`: comparisons inside one block, blocks walked on a list, by length."""
-    names = {
-        "comparisons": "times compared in one block",
-        "list_blocks": "blocks of 4 walked on a list",
-    }
-    return [
-        {
-            "series": names[one.of.metric],
-            "x": one["size"],
-            "y": one.value,
-            "counted": True,
-            "row_ids": [one.row.id],
-        }
-        for one in Table.of(lookup_rows(rows)).where(tuple(names))
-    ]

@@ -7,17 +7,21 @@ every scale, so that a round is the same share of the graph as in the paper.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dgbench.lab.estimates import PaperForms
+from dgbench.lab.estimates import Estimate, PaperForms
 from dgbench.lab.evidence import PapersGraphs
 from dgbench.lab.printed import ledger, plain
+from dgbench.lab.quantities import MeasuredQuantity, of_rows
+from dgbench.lab.table import number
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName, span_of
 
 if TYPE_CHECKING:
+    from dgbench.kernels_cuda.temporal_store import TemporalStore
     from dgbench.systems.base.stream import StreamWorkload
 
 LEDGER: Final = Path(__file__).parents[1] / "claims.yaml"
@@ -178,7 +182,12 @@ MODEL_TITLES: Final = {name: one.title for name, one in SETTINGS.items()}
 FORMS: Final = PaperForms(
     "gnnflow",
     texts=LEDGER.with_name("texts.yaml"),
-    labels={"dataset": BY_NAME.title, "model": MODEL_TITLES},
+    labels={
+        "dataset": BY_NAME.title,
+        "model": MODEL_TITLES,
+        "baseline": {"tgl": "TGL", "tgl with cache": "TGL with cache", "dgl": "DGL"},
+        "scale": "{:.3g}".format,
+    },
     order={"dataset": [graph.name for graph in ALL], "model": MODELS},
 )
 MODEL_OF: Final = {one.title: name for name, one in SETTINGS.items()}
@@ -192,11 +201,28 @@ INITIAL: Final = 0.3
 """Share of the events that a model is trained on before the rounds begin (section 6.1)."""
 LAMBDA: Final = 0.2
 """Share of a cache that one batch may replace (section 4.3)."""
+GROWTH: Final = "growth in proportion to edges"
+"""Model by which seconds on a part of a graph are brought to full size."""
 
 
 def by_dataset(claim: str) -> dict[str, float]:
     """A column of a printed table, by our names of datasets."""
     return {DATASET_OF[title]: plain(value) for title, value in ledger(LEDGER)[claim].items()}
+
+
+def by_graph(quantity: MeasuredQuantity, names: Iterable[str]) -> dict[str, MeasuredQuantity]:
+    """A quantity on each of these graphs, by the ledger's name of the graph."""
+    return {graph_title(name): quantity.where(dataset=name) for name in names}
+
+
+def at_full_size(quantity: MeasuredQuantity) -> MeasuredQuantity:
+    """Numbers that grow with the edges, for as many of them as the whole graph has."""
+    return quantity / of_rows(lambda row: float(row.data.get("scale") or 1.0), per=quantity.dims)
+
+
+def turn_count(context: Any, dims: Any, one: Estimate) -> dict[str, int]:
+    """Turns that a speedup rests on, beside its mark."""
+    return {"n": sum(number(row, "turns") for row in one.rows)}
 
 
 NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- gnnflow --device cuda"
@@ -205,6 +231,17 @@ NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- gnnflow --device cu
 def model_title(row: Any) -> str:
     """A model's title as a figure shows it."""
     return MODEL_TITLES[row.params["model"]]
+
+
+def filled_store(events: Any, batch: int, **how: Any) -> TemporalStore:
+    """A store of all events, inserted in batches; `how`: further arguments of the store."""
+    from dgbench.kernels_cuda.temporal_store import TemporalStore
+
+    store = TemporalStore(events.num_nodes, **how)
+    for first in range(0, len(events), batch):
+        cut = slice(first, first + batch)
+        store.insert(events.src[cut], events.dst[cut], events.t[cut])
+    return store
 
 
 def workload(graph: StreamGraph, model: str, preset: Preset, **fields: object) -> StreamWorkload:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import product
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from dgbench.lab.charts import failures, gap, mark, sweep
-from dgbench.lab.grid import Grid
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.entry_rules import in_order_of_entries, within_claim
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import observed, of_rows
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Table
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.stream import load_stream
 from dgbench.systems.gnnflow.contenders.ours import records_of_rows
-from dgbench.systems.gnnflow.experiments.baseline_runs import (
-    BASELINE_TITLES,
+from dgbench.systems.gnnflow.experiments.fig2 import (
+    BASELINES,
     baseline_checks,
     baseline_task,
     open_baseline,
@@ -24,7 +29,13 @@ from dgbench.systems.gnnflow.experiments.baseline_runs import (
 )
 from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check
 from dgbench.systems.gnnflow.experiments.sample_checks import records_check
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, graph_title, panel
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    FORMS,
+    GROWTH,
+    PRESETS,
+    at_full_size,
+)
 
 TRAINED: Final = {"tgl": "tgn", "dgl": "graphsage"}
 """The model whose epoch stands in the table. TGL's is not named; TGN is its cheapest."""
@@ -33,38 +44,56 @@ PARTS: Final = 4
 GRAPHS: Final = {
     "smoke": ("mag",),
     "quick": ("mag",),
-    "full": ("mag", "sx-mathoverflow", "epinions-2011-ratings"),
-    "paper": ("mag", "sx-mathoverflow", "epinions-2011-ratings"),
+    None: ("mag", "sx-mathoverflow", "epinions-2011-ratings"),
 }
 SECONDS: Final = (0.2, 0.2, 10.0, 60.0)
 """Seconds of batches that an epoch is told from, by preset."""
-STAGES: Final = ("load", "build", "partition", "training")
+PLACES: Final = ("dataset", "baseline")
+READY: Final = of_rows(
+    lambda row: sum(Table.of([row]).where("preparation_time").values), per=PLACES
+)
+"""Seconds of loading, building and partitioning."""
+TRAINING: Final = observed("epoch_time", per=PLACES)
+STAGES: Final = {
+    phase: observed("preparation_time", per=PLACES, phase=phase, **where)
+    for phase, where in {"load": {}, "build": {}, "partition": {"baseline": ("dgl",)}}.items()
+} | {"training": TRAINING}
+OF_AN_EPOCH: Final = 100 * READY / TRAINING
+MAG: Final = {"dataset": "mag"}
 
 
-class Table2(Grid):
-    paper = "gnnflow"
-    name = "table2"
-    title = "Table 2: building a graph against training on it"
-    question = "How long do building and partitioning take beside an epoch of training?"
-    reading = (
-        "Loading opens the prepared form of the events, memory-mapped, and takes no time worth "
-        "naming. TGL builds sorted rows by counting on all threads; DGL makes its graph in the "
-        "format that its sampler reads and partitions it by METIS. An epoch is told from the "
-        "mean of some batches. Hours of the whole graph are these seconds over the scale, as "
-        "building is linear in the edges: a projection."
-    )
-    claims = (
-        "gnnflow-tab2-tgl",
-        "gnnflow-tab2-dgl",
-        "gnnflow-s22-build-share",
-        "gnnflow-s22-build-range",
-    )
+def hours(baseline: str, *stages: str) -> outcomes.Rule:
+    """Hours of stages of a baseline; the direction is their order of length."""
+    seconds = {"load_and_build": STAGES["load"] + STAGES["build"], **STAGES}
+    entries = {one: seconds[one].where(baseline=baseline, **MAG) * (1 / 3600) for one in stages}
+    return rules.entries_near_claim(entries, in_order_of_entries(entries))
 
+
+class Table2(FormExperiment):
+    forms, name = FORMS, "table2"
     group = "{dataset} {baseline}"
-    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 1200, "paper": 14400}
+    timeout_s = {"smoke": 60, "quick": 90, "full": 1200, "paper": 14400}
+    headline, unit = OF_AN_EPOCH, "%"
+    figure_forms = (
+        Sweep(
+            "table2", "Building and partitioning against an epoch of training", STAGES,
+            panel="{dataset}", series="{baseline}", x="of", xlabel="", ylabel="time, s", sort=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "gnnflow-tab2-tgl": hours("tgl", "load_and_build", "training"),
+        "gnnflow-tab2-dgl": hours("dgl", "load_and_build", "partition", "training"),
+        "gnnflow-s22-build-share": within_claim(
+            OF_AN_EPOCH.where(**MAG), required={"baseline": tuple(BASELINES)}
+        ),
+        "gnnflow-s22-build-range": combine.by_model(
+            rules.all_above(at_full_size(READY).where(**MAG) * (1 / 60), 30.0, unit="minutes"),
+            GROWTH,
+        ),
+    }
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
-        for name, (baseline, model) in product(GRAPHS[preset], TRAINED.items()):
+        for name, (baseline, model) in product(by_preset(GRAPHS, preset), TRAINED.items()):
             yield {"dataset": name, "baseline": baseline, "model": model}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
@@ -103,19 +132,6 @@ class Table2(Grid):
         found.observe("batches", times.epoch)
         return found
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("table2", "Building and partitioning against an epoch of training", stage_points,
-                xlabel="", ylabel="time, s", sort=False),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = rows_of(rows, experiment=self.name)
-        said = [
-            f"{prepared(row):.1f} % of an epoch in {_baseline(row)} ({panel(row)})" for row in found
-        ]
-        return f"Building, and partitioning in DGL, take {' and '.join(said)}." if said else ""
-
 
 def _open(task: Any) -> int:
     """Open the events and touch each; how many there are."""
@@ -124,44 +140,3 @@ def _open(task: Any) -> int:
     events = datasets.open_events(task.dataset, task.source, task.scale, task.seed)
     int(events.src.sum() + events.dst.sum())
     return len(events)
-
-
-def stages(row: Any) -> dict[str, float]:
-    """Seconds of loading, building and partitioning, as far as a row has them, and an epoch's."""
-    found = Table.of([row])
-    return {
-        **found.where("preparation_time").numbers("phase"),
-        "training": found.where("epoch_time").one().value,
-    }
-
-
-def prepared(row: Any) -> float:
-    """Loading, building and partitioning in percent of an epoch of training."""
-    seconds = stages(row)
-    training = seconds.pop("training")
-    return 100 * sum(seconds.values()) / training
-
-
-def full_hours(row: Any) -> float:
-    """Hours that loading, building and partitioning the whole graph would take: linear in it."""
-    ready = sum(Table.of([row]).where("preparation_time").values)
-    return ready / float(row.data["scale"]) / 3600
-
-
-def stage_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `sweep`: seconds of each stage, a series for each baseline."""
-    points = [
-        mark(row, panel=panel(row), series=_baseline(row), x=stage, y=stages(row)[stage])
-        for stage in STAGES
-        for row in rows_of(rows, experiment="table2")
-        if stage in stages(row)
-    ]
-    return points + [
-        gap(row, panel=graph_title(row.params["dataset"]), series=_baseline(row), x=stage)
-        for row in failures(rows, "table2")
-        for stage in STAGES
-    ]
-
-
-def _baseline(row: Any) -> str:
-    return BASELINE_TITLES[row.params["baseline"]]

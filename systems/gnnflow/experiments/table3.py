@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from itertools import product
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.row_cache import RowCache
-from dgbench.lab.charts import failed, failures, mark, sweep
-from dgbench.lab.grid import Grid
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.entry_rules import near_entries, within_claim
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import MeasuredQuantity, observed
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.lab.table import Table
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.gnnflow.experiments.accesses import Accesses
+from dgbench.lab.study import FormExperiment
+from dgbench.systems.base import Cell, Measurement, RunContext
+from dgbench.systems.gnnflow.experiments.accesses import WITHIN, Accesses, as_printed
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
+    FORMS,
     INITIAL,
-    MODEL_TITLES,
     MODELS,
-    SETTINGS,
     by_dataset,
-    panel,
+    by_graph,
 )
 
 PAPERS: Final = ("reddit", "gdelt", "netflix")
@@ -45,41 +47,81 @@ BATCHES: Final = {"smoke": 2, "quick": 6, "full": 40, "paper": 100}
 """Batches of each model, spread evenly over the stream."""
 MEMORY: Final = 100
 """Floats of a node's memory (TGN), read for every node of a batch."""
-READINGS: Final = {
-    "unique": "once a batch",
-    "unique memory": "once a batch, with memory",
-    "requests": "every sample",
-    "requests memory": "every sample, with memory",
-}
+READINGS: Final = ("unique", "unique memory", "requests", "requests memory")
 CHOSEN: Final = "unique memory"
-"""The reading that is told: rows are moved once a batch, and the text counts memories."""
+"""Reading of the headline: rows are moved once a batch, and the text counts memories."""
+SHARE: Final = 100 * observed("portion", per=("dataset", "model", "setting"))
+DENSE: Final = ("reddit", "gdelt")
+HALF: Final = 50.0
+"""Percent above which a share is most of the traffic."""
 
 
-class Table3(Grid):
-    paper = "gnnflow"
-    name = "table3"
-    sources: ClassVar[Any] = {"portion": "counted"}
-    title = "Table 3: edge features in the feature traffic"
+def by_counting(rule_of: Callable[[MeasuredQuantity], outcomes.Rule]) -> outcomes.Rule:
+    """A rule on shares under both ways to count what repeats in a batch.
+
+    Node memories are counted in both, as the text says so.
+    """
+    return combine.interpretations(
+        "the paper does not say whether what repeats in a batch is fetched once",
+        {
+            "once a batch": rule_of(SHARE.where(setting="unique memory")),
+            "every sample": rule_of(SHARE.where(setting="requests memory")),
+        },
+    )
+
+
+def edge_share(model: str) -> outcomes.Rule:
+    """Shares of one model near the printed ones."""
+    return by_counting(lambda share: as_printed(by_graph(share.where(model=model), PAPERS)))
+
+
+def dense_range(share: MeasuredQuantity) -> outcomes.Rule:
+    """Lowest and highest share on dense graphs; the direction is that all lie in the range."""
+    dense = share.where(dataset=DENSE)
+    ends = {"low": dense.joined_over(min, "dataset", "model"),
+            "high": dense.joined_over(max, "dataset", "model")}  # fmt: skip
+    return combine.with_printed_value(
+        within_claim(dense, slack=WITHIN, required={"dataset": DENSE}),
+        near_entries(ends, points=WITHIN),
+    )
+
+
+def dense_above_sparse(share: MeasuredQuantity) -> outcomes.Rule:
+    """Dense graphs above half, Netflix not; the direction is the order."""
+    dense, sparse = share.where(dataset=DENSE), share.where(dataset="netflix")
+    most = rules.all_above(dense, HALF, unit="%", required={"dataset": DENSE, "model": MODELS})
+    return combine.or_direction(
+        combine.both(most, rules.at_most(sparse, HALF, unit="%", required={"model": MODELS})),
+        combine.both(most, rules.all_above(dense.less(sparse), 0.0)),
+    )  # fmt: skip
+
+
+class Table3(FormExperiment):
+    forms, name = FORMS, "table3"
+    sources = {"portion": "counted"}
     device = "cpu"
-    question = "What share of the bytes that a batch fetches are features of edges?"
-    reading = (
-        "A batch fetches the features of all sampled edges, and those of the nodes that the "
-        "outermost hop samples or starts from. The paper does not say whether ids that repeat in "
-        "a batch count once: only so do its shares for GDELT come out, where nodes are few and "
-        "wide. The text counts TGN's node memories, which we take as 100 floats a node. Shares of "
-        "a twin hang on its size, since a smaller graph repeats more ids in a batch."
-    )
-    claims = (
-        "gnnflow-tab3-tgn",
-        "gnnflow-tab3-tgat",
-        "gnnflow-tab3-dysat",
-        "gnnflow-tab3-dense-vs-sparse",
-        "gnnflow-s1-edge-feature-share",
-        "gnnflow-s22-edge-feature-share",
-    )
-
-    axes: ClassVar[Any] = {"dataset": GRAPHS}
-    timeout_s: ClassVar[Any] = {"paper": 3600, None: 300}
+    axes = {"dataset": GRAPHS}
+    timeout_s = {"paper": 3600, None: 300}
+    headline, unit = SHARE.where(setting=CHOSEN), "%"
+    figure_forms = (
+        Sweep(
+            "table3", "Edge features in percent of the feature traffic (Table 3)",
+            {"features": SHARE.where(setting=READINGS[::2]),
+             "and memories": SHARE.where(setting=READINGS[1::2], model=("tgn",))},
+            panel="{dataset}", series="{setting}", x="{model}", more=lambda *_: {"counted": True},
+            printed=SHARE.where(setting=CHOSEN).printed(
+                lambda at: by_dataset(f"tab3-{at['model']}").get(at["dataset"])
+            ),
+            gaps={"series": "failed", "x": "TGN"}, ylog=False, sort=False,
+            ylabel="edge features, % of the bytes of a batch",
+        ),
+    )  # fmt: skip
+    claims = {
+        **{f"gnnflow-tab3-{model}": edge_share(model) for model in MODELS},
+        "gnnflow-tab3-dense-vs-sparse": by_counting(dense_above_sparse),
+        "gnnflow-s1-edge-feature-share": by_counting(dense_range),
+        "gnnflow-s22-edge-feature-share": by_counting(dense_range),
+    }
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -99,25 +141,6 @@ class Table3(Grid):
             found.checks.append(bytes_check(numbers, shares, accesses, model))
             found.data = accesses.describe()
         return found
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("table3", "Edge features in percent of the feature traffic (Table 3)", points,
-                ylabel="edge features, % of the bytes of a batch", ylog=False, sort=False),
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = [
-            (100 * one.value, MODEL_TITLES[one["model"]], panel(one.row))
-            for one in Table.of(rows, experiment="table3").where("portion", setting=CHOSEN)
-        ]
-        if not found:
-            return ""
-        low, high = min(found), max(found)
-        return (
-            f"From {low[0]:.0f} % ({low[1]} on {low[2]}) to {high[0]:.0f} % ({high[1]} on "
-            f"{high[2]}), each id counted once a batch."
-        )
 
 
 def count(accesses: Accesses, batches: int) -> tuple[dict[Any, int], ResultCheck]:
@@ -176,21 +199,3 @@ def share(counts: dict[Any, int], model: str, graph: Any, reading: str) -> float
     nodes = counts["node", which] * width
     edges = counts["edge", which] * graph.edge_dim
     return edges / max(1, nodes + edges)
-
-
-def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Every share by model and reading, with the printed ones beside."""
-    made: list[dict[str, Any]] = []
-    shares = Table.of(rows, experiment="table3").where("portion")
-    for (dataset, model), mine in shares.by("dataset", "model").items():
-        common = {"panel": panel(mine[0].row), "x": SETTINGS[model].title}
-        made += [
-            mark(one.row, **common, series=READINGS[reading], y=100 * one.value, counted=True)
-            for one in mine
-            if "memory" not in (reading := one["setting"]) or model == "tgn"
-        ]
-        if (printed := by_dataset(f"tab3-{model}").get(dataset)) is not None:
-            made.append({**common, "series": "printed", "y": printed, "paper": True})
-    for row in failures(rows, "table3"):
-        made.append({"panel": panel(row), "series": "failed", "x": "TGN", "failed": failed(row)})
-    return made

@@ -1,68 +1,144 @@
-"""Table 5: sizes of the five graphs, and the machine that this run is on (sections 6 and 6.1)."""
+"""Table 5: sizes of the five graphs (section 6)."""
 
 from __future__ import annotations
 
 import math
-import os
 import re
-from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
-import psutil
 import torch
 
 from dgbench import datasets
 from dgbench.datasets.sources import find_form
-from dgbench.lab.charts import failed, failures, sweep
-from dgbench.lab.grid import Grid
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import EvaluationContext
+from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.metrics import STATED
-from dgbench.lab.printed import same_printed
+from dgbench.lab.printed import ledger, same_printed
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.gnnflow.experiments.settings import GRAPHS
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry
+from dgbench.systems.base import Cell, Measurement, RunContext
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, FORMS, GRAPHS, LEDGER, TWIN_NAMES
 
 SIZES: Final = ("nodes", "edges")
 METRICS: Final = {"nodes": "vertices", "edges": "edges"}
 
 
-class Table5(Grid):
-    paper = "gnnflow"
-    name = "table5"
-    title = "Table 5: the graphs"
-    device = "cpu"
-    question = "Are the graphs the ones that the paper prints?"
-    reading = (
-        "Counts are of the publisher's files where these are here, else those that the publisher "
-        "states. A twin was fitted to them, so none is opened for this. LDBC is generated, its "
-        "size hangs on a scale factor that the paper does not print."
-    )
-    claims = (
-        "gnnflow-tab5-nodes",
-        "gnnflow-tab5-edges",
-        "gnnflow-tab5-node-dim",
-        "gnnflow-tab5-edge-dim",
-        "gnnflow-tab5-span",
-        "gnnflow-tab5-granularity",
-        "gnnflow-s6-testbed",
-    )
+NEAR: Final = 0.05
+"""Relative difference up to which a length of time agrees with a printed one."""
+ALL: Final = {"dataset": TWIN_NAMES}
 
+
+def counted_first(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Counts of files, and what publishers state of graphs whose files are not here."""
+    counted = {one["dataset"] for one in entries if one["setting"] == "counted"}
+    return [e for e in entries if e["setting"] == "counted" or e["dataset"] not in counted]
+
+
+SIZE: Final = {
+    size: observed(metric, per="dataset", setting=bool).keep(counted_first)
+    for size, metric in METRICS.items()
+}
+"""Sizes that are known, by graph."""
+PRINTED: Final = {
+    size: known.printed(lambda at, size=size: BY_NAME[at["dataset"]].printed[size])
+    for size, known in SIZE.items()
+}
+
+
+def as_printed(size: str) -> outcomes.Rule:
+    """Every graph has the printed size; those that are known say the direction."""
+
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
+        known, printed = (of[size].estimates(context) for of in (SIZE, PRINTED))
+        if not known:
+            return outcomes.RuleOutcome(lacking="the sizes of the graphs were not looked up here")
+        sides = tuple(
+            (
+                outcomes.words(context, at),
+                1 if same_printed(one.value, printed[at].value) else -1,
+            )
+            for at, one in known.items()
+        )
+        found = replace(outcomes.outcome(context, known), sides=sides)
+        return replace(found, met=found.side > 0 and len(known) == len(GRAPHS))
+
+    return rule
+
+
+def needs_files(rule: outcomes.Rule) -> outcomes.Rule:
+    """The outcome of a rule where the publishers' files of all graphs are here."""
+    return combine.first_found(rule, rules.not_measurable(
+        "needs the publishers' files of the five graphs; the twins were fitted to these numbers"
+    ))  # fmt: skip
+
+
+def times_near(claim: str, of: str) -> outcomes.Rule:
+    """Lengths of time in the files near the printed ones, where these have a number."""
+    seconds = observed("window", per="dataset", of=of)
+    printed = seconds.printed(
+        lambda at: seconds_of(ledger(LEDGER)[claim][BY_NAME[at["dataset"]].title]) or None
+    )
+    return needs_files(combine.both(
+        rules.all_above(seconds, 0.0, unit="s", required=ALL),
+        rules.all_within(seconds.over(printed), 1 - NEAR, 1 + NEAR, unit="x"),
+    ))  # fmt: skip
+
+
+def seconds_of(words: str) -> float:
+    """Seconds of `15 mins.`, `1 day` or `1 month`; 0 for what has no number (`few secs.`)."""
+    units = {"min": 60.0, "day": 86_400.0, "month": 30 * 86_400.0, "year": 365.25 * 86_400.0}
+    number, unit = words.split()
+    if not number.replace(".", "").isdigit():
+        return 0.0
+    return float(number) * next(s for name, s in units.items() if unit.startswith(name))
+
+
+class Table5(FormExperiment):
+    forms, name = FORMS, "table5"
+    device = "cpu"
+    headline, unit = SIZE["nodes"].over(PRINTED["nodes"]), "x"
+    figure_forms = (
+        Sweep(
+            "table5", "Sizes of the graphs, as printed and as published",
+            {
+                f"{size}, {source}": of[size] for size in SIZES
+                for source, of in (("published", SIZE), ("Table 5", PRINTED))
+            },
+            series="of", x="{dataset}", gaps={"series": "nodes, published", "x": GRAPHS[0].title},
+            xlabel="", ylabel="", sort=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        **{f"gnnflow-tab5-{size}": as_printed(size) for size in SIZES},
+        **{
+            f"gnnflow-tab5-{kind}-dim": needs_files(rules.all_equal(
+                observed("columns", per="dataset", of=kind),
+                lambda value, at: value[BY_NAME[at["dataset"]].title] or 0, required=ALL,
+            ))
+            for kind in ("node", "edge")
+        },
+        "gnnflow-tab5-span": times_near("tab5-span", "stream"),
+        "gnnflow-tab5-granularity": times_near("tab5-granularity", "step"),
+        "gnnflow-s5-loc": rules.not_measurable(
+            "needs the authors' code, this is another implementation"
+        ),
+        "gnnflow-s6-testbed": rules.not_measurable("the machine of the paper, a g4dn.metal"),
+    }  # fmt: skip
     axes: ClassVar[Any] = {"what": ("sizes",)}
     group = "{what}"
     timeout_s: ClassVar[Any] = {"paper": 3600, None: 120}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        here = machine()
         found = Measurement(
             data={"dataset": "publishers' counts", "twin": False, "scale": 1.0, "note": ""}
         )
-        found.observe("devices", here["gpus"])
-        found.observe("memory", here["gpu memory"], of="gpu")
-        found.observe("processors", here["processors"])
-        found.observe("memory", here["host memory"], of="host")
         stated: dict[tuple[str, str], int] = {}
         for graph in GRAPHS:
             card = datasets.card(graph.name)
@@ -84,46 +160,13 @@ class Table5(Grid):
             for what, seconds in spans.items():
                 found.observe("window", seconds, dataset=graph.name, of=what)
             found.checks.append(counted_check(graph.name, counts, spans))
-        found.checks = size_checks(here, stated) + found.checks
+        if stated:
+            found.checks.append(stated_check(stated))
         return found
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("table5", "Sizes of the graphs, as printed and as published", size_points,
-                xlabel="", ylabel="", sort=False),
-        ]  # fmt: skip
 
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = rows_of(rows, experiment=self.name)
-        if not found:
-            return ""
-        apart = [
-            f"{graph.title} has {size_of(found[-1], graph.name, size)[0]:,} {size}, printed are "
-            f"{graph.printed[size]:,}"
-            for graph in GRAPHS
-            for size in SIZES
-            if (known := size_of(found[-1], graph.name, size))
-            and not same_printed(known[0], graph.printed[size])
-        ]
-        said = f"All but one: {apart[0]}" if len(apart) == 1 else "; ".join(apart)
-        return f"{said or 'All sizes that are known round to the printed ones'}."
-
-
-def machine() -> dict[str, int]:
-    """Properties of this machine that section 6 prints for its own."""
-    there = torch.cuda.device_count()
-    memory = torch.cuda.get_device_properties(0).total_memory if there else 0
-    return {
-        "gpus": there,
-        "gpu memory": memory,
-        "processors": os.cpu_count() or 1,
-        "host memory": psutil.virtual_memory().total,
-    }
-
-
-def size_checks(here: dict[str, int], stated: dict[tuple[str, str], int]) -> list[ResultCheck]:
-    """Checks of stated sizes by the text of the cards, and of the machine's by what its kernel
-    tells."""
+def stated_check(stated: dict[tuple[str, str], int]) -> ResultCheck:
+    """A check of stated sizes by the text of the cards."""
     cards = resources.files("dgbench.datasets").joinpath("cards")
     text = "\n".join(f.read_text() for f in cards.iterdir() if f.name.endswith(".yaml"))
     written = {}
@@ -131,18 +174,7 @@ def size_checks(here: dict[str, int], stated: dict[tuple[str, str], int]) -> lis
         entry = re.search(rf"^- name: {name}$(.*?)(?=^- name: |\Z)", text, re.M | re.S)
         number = re.search(rf"\b{size}: *([\d_]+)", entry[1]) if entry else None
         written[name, size] = int(number[1]) if number else -1
-    found = [equal("counters", stated, written, against="text of the cards")] if stated else []
-    told = {}
-    memory = Path("/proc/meminfo")
-    if memory.exists():
-        kib = next(row for row in memory.read_text().splitlines() if row.startswith("MemTotal"))
-        told["host memory"] = 1024 * int(kib.split()[1])
-        online = Path("/sys/devices/system/cpu/online").read_text().strip()
-        ranges = [part.split("-") for part in online.split(",")]
-        told["processors"] = sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
-        own = {key: here[key] for key in told}
-        found.append(equal("counters", own, told, against="the kernel's own account"))
-    return found
+    return equal("counters", stated, written, against="text of the cards")
 
 
 def counted_check(name: str, counts: dict[str, int], spans: dict[str, float]) -> ResultCheck:
@@ -180,31 +212,3 @@ def times(name: str) -> dict[str, float]:
     if steps.size:
         found["step"] = float(np.median(steps)) * unit
     return found
-
-
-def size_of(row: Any, name: str, size: str) -> tuple[int, bool] | None:
-    """A size and whether it was counted here; None where nobody states it."""
-    known = Table.of([row]).where(METRICS[size], dataset=name).by("setting")
-    return next(
-        ((known[s][-1].value, s == "counted") for s in ("counted", STATED) if s in known), None
-    )
-
-
-def size_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `sweep`: published and printed sizes of each graph, a panel for each size."""
-    points: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment="table5"):
-        for size in SIZES:
-            for graph in GRAPHS:
-                common = {"panel": size, "x": graph.title, "counted": True, "row_ids": [row.id]}
-                known = size_of(row, graph.name, size)
-                if known:
-                    points.append({"series": "published", "y": known[0], **common})
-                points.append(
-                    {"series": "Table 5", "y": graph.printed[size], "paper": True, **common}
-                )
-    points += [
-        {"panel": "nodes", "series": "published", "x": GRAPHS[0].title, "failed": failed(row)}
-        for row in failures(rows, "table5")
-    ]
-    return points

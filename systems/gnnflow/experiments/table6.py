@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,18 +14,22 @@ import torch
 from dgbench import datasets
 from dgbench.datasets import twins
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-from dgbench.lab.charts import failures, gap, sweep
-from dgbench.lab.grid import Grid
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import EvaluationContext, prefer, real_data
+from dgbench.lab.figure_forms import FigureForm, Sweep
 from dgbench.lab.printed import ledger, plain
+from dgbench.lab.quantities import MeasuredQuantity, observed
 from dgbench.lab.result_checks import ResultCheck, at_most, close, equal, of_contender
-from dgbench.lab.table import Table, number, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.study import FormExperiment
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.block_counts import BlockCounts
 from dgbench.systems.gnnflow.experiments.block_checks import PlainBlocks, plain_blocks
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
+    FORMS,
     LEDGER,
     PRESETS,
     StreamGraph,
@@ -50,6 +56,20 @@ COLUMNS = {
 }  # fmt: skip
 """Average and longest list, megabytes of edge data and of block records, by the ledger's names."""
 PAPERS = ("Adj. List", "Strawman", "Fixed-size", "Adaptive", "Static")
+WITHIN = 0.05
+"""Relative distance up to which a number of Table 6 counts as the same."""
+ORDERS = 1000.0
+"""Several orders of magnitude: three at least."""
+ABOUT_5 = (3.5, 6.5)
+"""Range of percentages that count as `about 5 %`: the printed overheads lie between 4.6 and 6.0."""
+IN_BYTES = ("edge MB", "metadata MB")
+"""Columns of Table 6 that are counts times bytes."""
+FORMULA = "sizes of the paper's records"
+"""Model of findings in bytes: counted slots and blocks times 20 and 64 bytes, which fit Table 6."""
+RULES = {"completed": "adaptive", "printed": "adaptive_literal"}
+"""Readings of the rule of section 4.1, by their policies."""
+NODE_ENTRY = 40
+"""Bytes of the vertex table for a vertex (section 4.1): two links, two counts, a flag."""
 LITERAL = "Adaptive as printed"
 LIST_OF_ONE = "List of single edges"
 LAYOUTS = (*PAPERS, LITERAL, LIST_OF_ONE)
@@ -80,42 +100,135 @@ def policies(tau: int, fixed: int) -> dict[str, BlockPolicy]:
     }
 
 
-class Table6(Grid):
-    paper = "gnnflow"
-    name = "table6"
-    sources: ClassVar[Any] = {"portion": "counted"}
-    title = "Table 6: how large a block should be"
-    claims = (
-        "gnnflow-s22-tegra-snapshots",
-        "gnnflow-s41-edge-block-size",
-        "gnnflow-s41-append-no-resort",
-        "gnnflow-s41-adaptive-size-rule",
-        "gnnflow-s41-waste-bound",
-        "gnnflow-s42-metadata-much-smaller",
-        "gnnflow-s62-edge-memory-overhead",
-        "gnnflow-tab6-gdelt-avg-list",
-        "gnnflow-tab6-gdelt-max-list",
-        "gnnflow-tab6-gdelt-edge-mb",
-        "gnnflow-tab6-gdelt-meta-mb",
-        "gnnflow-tab6-netflix-avg-list",
-        "gnnflow-tab6-netflix-max-list",
-        "gnnflow-tab6-netflix-edge-mb",
-        "gnnflow-tab6-netflix-meta-mb",
-        "gnnflow-s62-list-reduction",
-        "gnnflow-s62-extra-edge-memory",
-        "gnnflow-s62-metadata-reduced",
-    )
-    device = "cpu"
-    question = "What do lists and memory come to under five ways to size a block?"
-    reading = (
-        "The printed rule, min(degree, threshold) slots for a new block, cannot give the printed "
-        "longest lists; max(records left over, min(degree, threshold)) does, and is called "
-        "Adaptive here. A list element of the row Adj. List holds four edges, and edge data and "
-        "block records fit 20 bytes a slot and 64 bytes a block in MiB, without the vertex table. "
-        "On a twin of scale f, batches and thresholds are those of the paper times the root of f, "
-        "as are the degrees. Only at scale 1 are the numbers comparable."
-    )
+def counted(metric: str, per: str | tuple[str, ...] = "dataset", **where: Any) -> MeasuredQuantity:
+    """Counts of the graphs of Table 6 and of those that are held."""
+    return observed(metric, per=per, experiment="table6", **where)
 
+
+def column(name: str, setting: str | tuple[str, ...] = LAYOUTS, **where: Any) -> MeasuredQuantity:
+    """A column of Table 6 by graph, for one layout or several."""
+    if name == "longest":
+        where |= {"statistic": "longest"}
+    found = counted("slots" if name == "edge MB" else "list_blocks", setting=setting, **where)
+    if name == "average":
+        return found / counted("vertices", **where)
+    return found * {"edge MB": SLOT / MIB, "metadata MB": BLOCK / MIB}.get(name, 1.0)
+
+
+def above_static(*layouts: str) -> MeasuredQuantity:
+    """Percent of edge data above one full block per vertex."""
+    return 100 * (column("edge MB", layouts) / column("edge MB", "Static") - 1)
+
+
+SHORTER = column("average", "Strawman") / column("average", "Adaptive")
+"""Average list of the strawman over that of adaptive blocks."""
+HUBS = counted("list_blocks", dataset=TWINS, setting="printed", statistic="longest")
+"""Longest lists by the rule as printed, of hubs with the numbers of Table 6."""
+PRINTED_HUBS = HUBS.printed(lambda at: printed_table(at["dataset"])["Adaptive"]["longest"])
+WASTE = counted("portion", (), of="empty slots", baseline="edges")
+
+
+def column_of_table(graph: str, of: str) -> outcomes.Rule:
+    """A column for one graph: the order of layouts, at scale 1 the numbers.
+
+    No two layouts stand the other way round, unless they are within 5 % of each other in either.
+    """
+
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
+        numbers = column(of, PAPERS).where(dataset=graph).estimates(context)
+        if not numbers:
+            return outcomes.RuleOutcome(lacking=f"needs {graph_title(graph)} in table6")
+        found = {dict(at)["setting"]: one.value for at, one in numbers.items()}
+        printed = {name: one[of] for name, one in printed_table(graph).items()}
+        turned = any(
+            found[a] < found[b] * (1 - WITHIN) and printed[a] > printed[b] * (1 + WITHIN)
+            for a, b in product(found, repeat=2)
+        )
+        outcome = replace(
+            outcomes.outcome(context, numbers), direction=-1 if turned else 1,
+            model=FORMULA if of in IN_BYTES else "",
+        )  # fmt: skip
+        if any(row.params["scale"] != 1 for row in outcome.rows):
+            return outcome
+        off = {name: value / printed[name] - 1 for name, value in found.items()}
+        sides = tuple((name, 1 if abs(far) <= WITHIN else -1) for name, far in off.items())
+        return replace(outcome, sides=sides)
+
+    return rule
+
+
+def drawn(
+    name: str, title: str, y: MeasuredQuantity, printed: Callable[..., float], **options: Any
+) -> FigureForm:
+    """A figure of the layouts, a panel for each graph, with what `printed` forms of Table 6."""
+
+    def at_full_size(at: Mapping[str, Any]) -> float | None:
+        known = at["dataset"] in TWINS and at["setting"] in PAPERS and at["scale"] == 1
+        return printed(printed_table(at["dataset"]), at["setting"]) if known else None
+
+    y = y.per("scale").where(dataset=lambda graph: graph != CONSTRUCTED)
+    return Sweep(
+        name, title, {"blocks": y, "blocks, paper": y.printed(at_full_size)},
+        panel="{dataset}, scale {scale}", series="of", x="{setting}",
+        gaps={"series": "blocks", "x": "-"}, xlabel="", xlog=False, sort=False, names=False,
+        **options,
+    )  # fmt: skip
+
+
+class Table6(FormExperiment):
+    forms, name = FORMS, "table6"
+    sources: ClassVar[Any] = {"portion": "counted"}
+    device = "cpu"
+    headline, unit = SHORTER, "x"
+    figure_forms = (
+        drawn("table6", "Blocks of a vertex, by how blocks are sized", column("average"),
+              lambda table, name: table[name]["average"], ylabel="average list"),
+        drawn("table6_memory", "Edge data above one full block per vertex, percent",
+              above_static(*LAYOUTS),
+              lambda table, name: 100 * (table[name]["edge MB"] / table["Static"]["edge MB"] - 1),
+              ylabel="% above static", ylog=False),
+    )  # fmt: skip
+    claims = {
+        # A new snapshot is needed where the time moves on: time stamps against edges.
+        "gnnflow-s22-tegra-snapshots": rules.all_above(
+            counted("events", of="time stamps") / counted("events"), 1 - WITHIN
+        ),
+        "gnnflow-s41-edge-block-size": rules.near_claim(
+            counted("memory", (), of="block").keep(prefer(real_data))
+        ),
+        "gnnflow-s41-append-no-resort": rules.all_equal(
+            counted("vertices", ("dataset", "of"), of=("merged", "out of order")), 0
+        ),
+        "gnnflow-s41-adaptive-size-rule": combine.shown_beside(
+            rules.all_within(HUBS.over(PRINTED_HUBS), 1 - WITHIN, 1 + WITHIN, unit="x"),
+            {"rule completed": HUBS.where(setting="completed")}, ""
+        ),
+        "gnnflow-s41-waste-bound": combine.shown_beside(
+            rules.all_below(WASTE, 0.5), {"over slots": WASTE.where(baseline="slots")}, ""
+        ),
+        "gnnflow-s42-metadata-much-smaller": combine.by_model(
+            rules.all_above(
+                column("edge MB", "Adaptive", dataset=TWINS)
+                / (column("metadata MB", "Adaptive") + counted("vertices") * (NODE_ENTRY / MIB)),
+                ORDERS, unit="x",
+            ), FORMULA,
+        ),
+        "gnnflow-s62-edge-memory-overhead": rules.all_within(
+            above_static("Fixed-size", "Adaptive").where(dataset=TWINS), *ABOUT_5, unit="%"
+        ),
+        **{
+            f"gnnflow-tab6-{graph}-{word}": column_of_table(graph, name)
+            for graph, (name, word) in product(TWINS, COLUMNS.items())
+        },
+        "gnnflow-s62-list-reduction": rules.near_claim(SHORTER.where(dataset="gdelt"), above=1.0),
+        "gnnflow-s62-extra-edge-memory": rules.at_most_claim(
+            100
+            * (column("edge MB", "Adaptive", dataset=TWINS) / column("edge MB", "Strawman") - 1)
+        ),
+        "gnnflow-s62-metadata-reduced": rules.all_below(
+            column("metadata MB", "Adaptive") / column("metadata MB", "Strawman"), 1.0, unit="x"
+        ),
+    }  # fmt: skip
     timeout_s: ClassVar[Any] = {"paper": 3600, None: 300}
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
@@ -132,78 +245,49 @@ class Table6(Grid):
         source = _twin(graph, scale) if name in TWINS else _held(graph)
         return _measured(source)
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("table6", "Blocks of a vertex, by how blocks are sized", list_points, xlabel="",
-                ylabel="average list", xlog=False, sort=False, names=False),
-            sweep("table6_memory", "Edge data above one full block per vertex, percent",
-                memory_points, xlabel="", ylabel="% above static", xlog=False, ylog=False,
-                sort=False, names=False),
-        ]  # fmt: skip
 
-    def answer(self, rows: Sequence[Any]) -> str:
-        words = []
-        for row in _graph_rows(rows):
-            found = table(row)
-            shorter = found["Strawman"]["average"] / found["Adaptive"]["average"]
-            more = found["Adaptive"]["edge MB"] / found["Static"]["edge MB"] - 1
-            words.append(f"{graph_title(row.params['dataset'])} {shorter:.1f}x, {more:.1%}")
-        return (
-            "Adaptive blocks shorten the average list against the strawman, and cost edge memory "
-            f"beyond the static layout, by: {'; '.join(words)}."
-            if words
-            else ""
-        )
+@dataclass
+class EdgeBatches:
+    """Edges in batches, what to size blocks by, and where it all comes from.
+
+    Attributes:
+        sizes: edges of a batch, threshold and slots of a block of fixed size.
+        stamps: distinct times, where they are real.
+    """
+
+    chunks: Iterator[tuple[np.ndarray, np.ndarray]]
+    vertices: int
+    graph: StreamGraph
+    sizes: tuple[int, ...]
+    data: dict[str, Any]
+    stamps: int | None = None
 
 
-class _Source:
-    """Edges in batches, what to size blocks by, and where it all comes from."""
-
-    def __init__(
-        self,
-        chunks: Iterator[tuple[np.ndarray, np.ndarray]],
-        vertices: int,
-        graph: StreamGraph,
-        sizes: tuple[int, int, int],
-        data: dict[str, Any],
-        stamps: int | None = None,
-    ) -> None:
-        self.chunks, self.vertices, self.graph, self.data = chunks, vertices, graph, data
-        self.batch, self.tau, self.fixed = sizes
-        self.stamps = stamps
-
-
-def _twin(graph: StreamGraph, scale: float) -> _Source:
+def _twin(graph: StreamGraph, scale: float) -> EdgeBatches:
     root = math.sqrt(scale)
     sizes = tuple(max(1, round(one * root)) for one in (INJECTED, graph.tau, graph.fixed))
     about = twins.describe(graph.name, scale)
-    data = {
-        "dataset": graph.name,
-        "twin": True,
-        "scale": scale,
-        "note": "; ".join(about["notes"]),
-    }
+    notes = "; ".join(about["notes"])
+    data = {"dataset": graph.name, "twin": True, "scale": scale, "note": notes}
     chunks = twins.stream(graph.name, scale, chunk=sizes[0])
-    return _Source(chunks, about["vertices"], graph, sizes, data)
+    return EdgeBatches(chunks, about["vertices"], graph, sizes, data)
 
 
-def _held(graph: StreamGraph) -> _Source:
+def _held(graph: StreamGraph) -> EdgeBatches:
     events = datasets.open_events(graph.name)
-    ends = events.src.numpy(), events.dst.numpy()
-    chunks = (
-        (ends[0][i : i + HELD_BATCH], ends[1][i : i + HELD_BATCH])
-        for i in range(0, len(ends[0]), HELD_BATCH)
-    )
-    sizes = (HELD_BATCH, graph.tau, graph.fixed)
-    stamps = int(events.t.unique().numel())
-    return _Source(chunks, events.num_nodes, graph, sizes, describe(events), stamps)
+    chunks = zip(
+        *(np.split(ends.numpy(), range(HELD_BATCH, len(events), HELD_BATCH))
+          for ends in (events.src, events.dst)), strict=True,
+    )  # fmt: skip
+    sizes, stamps = (HELD_BATCH, graph.tau, graph.fixed), int(events.t.unique().numel())
+    return EdgeBatches(chunks, events.num_nodes, graph, sizes, describe(events), stamps)
 
 
-def _measured(source: _Source) -> Measurement:
+def _measured(source: EdgeBatches) -> Measurement:
     """Counts for every layout, and the store itself beside those of Adaptive."""
+    batch, tau, fixed = source.sizes
     counts = {
-        name: BlockCounts(source.vertices, policy)
-        for name, policy in policies(source.tau, source.fixed).items()
+        name: BlockCounts(source.vertices, policy) for name, policy in policies(tau, fixed).items()
     }
     adaptive = counts["Adaptive"].policy
     undirected = source.graph.undirected
@@ -229,10 +313,10 @@ def _measured(source: _Source) -> Measurement:
     told = Measurement(data=source.data)
     told.observe("events", events)
     told.observe("batches", batches)
-    told.observe("batch_size", source.batch)
+    told.observe("batch_size", batch)
     told.observe("vertices", source.vertices)
-    told.observe("slots", source.tau, statistic="tau")
-    told.observe("slots", source.fixed, statistic="fixed")
+    told.observe("slots", tau, statistic="tau")
+    told.observe("slots", fixed, statistic="fixed")
     told.observe("records", counts["Static"].records)
     held = stores["packed"].memory()
     told.observe("memory", held.held["blocks"] // max(1, held.blocks), of="block")
@@ -330,7 +414,7 @@ def _hub_by_loop(graph: StreamGraph) -> dict[str, int]:
     arrivals = _arrivals(graph)
     return {
         rule: len(plain_blocks(arrivals, BlockPolicy(name, graph.tau)))
-        for rule, name in (("completed", "adaptive"), ("printed", "adaptive_literal"))
+        for rule, name in RULES.items()
     }
 
 
@@ -342,10 +426,7 @@ def _hub(graph: StreamGraph) -> dict[str, int]:
     drawn from a Poisson distribution with seed 1.
     """
     arrivals = _arrivals(graph)
-    lists = {
-        "completed": BlockCounts(1, BlockPolicy("adaptive", graph.tau)),
-        "printed": BlockCounts(1, BlockPolicy("adaptive_literal", graph.tau)),
-    }
+    lists = {rule: BlockCounts(1, BlockPolicy(name, graph.tau)) for rule, name in RULES.items()}
     for count in arrivals[arrivals > 0]:
         for one in lists.values():
             one.add(np.zeros(1, np.int64), np.array([count]))
@@ -358,66 +439,3 @@ def _arrivals(graph: StreamGraph) -> np.ndarray:
     degree = printed["Fixed-size"]["longest"] * graph.fixed
     batches = printed["Strawman"]["longest"]
     return np.random.default_rng(1).poisson(degree / batches, int(batches))
-
-
-def _graph_rows(rows: Sequence[Any]) -> list[Any]:
-    """The last row of each graph that was counted."""
-    found = rows_of(rows, experiment="table6", dataset=lambda name: name != CONSTRUCTED)
-    return list({r.params["dataset"]: r for r in found}.values())
-
-
-def graph_rows(rows: Sequence[Any], *names: str) -> list[Any]:
-    """The last row of each of these graphs, or of all."""
-    return [r for r in _graph_rows(rows) if not names or r.params["dataset"] in names]
-
-
-def table(row: Any) -> dict[str, dict[str, float]]:
-    """Table 6 of one row: layout -> column -> number."""
-    found, vertices = Table.of([row]), number(row, "vertices", of=None)
-    blocks = found.where("list_blocks", statistic=None).numbers("setting")
-    longest = found.where("list_blocks", statistic="longest").numbers("setting")
-    slots = found.where("slots", statistic=None).numbers("setting")
-    return {
-        name: {
-            "average": blocks[name] / vertices,
-            "longest": longest[name],
-            "edge MB": slots[name] * SLOT / MIB,
-            "metadata MB": blocks[name] * BLOCK / MIB,
-        }
-        for name in LAYOUTS
-    }
-
-
-def list_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `sweep`: average list by layout, printed ones as ticks where the scale is 1."""
-    return _points(rows, lambda found, name: found[name]["average"], paper=0)
-
-
-def memory_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `sweep`: percent of edge data above the static layout."""
-    return _points(
-        rows,
-        lambda found, name: 100 * (found[name]["edge MB"] / found["Static"]["edge MB"] - 1),
-        paper=2,
-    )
-
-
-def _points(rows: Sequence[Any], value: Any, paper: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for row in _graph_rows(rows):
-        numbers, graph = table(row), row.params["dataset"]
-        panel = graph_title(graph)
-        if row.data.get("twin"):
-            panel += f" (twin, scale {row.params['scale']:.3g})"
-        for name in LAYOUTS:
-            point = {"panel": panel, "series": "blocks", "x": name, "counted": True}
-            found.append({**point, "y": value(numbers, name), "row_ids": [row.id]})
-        if row.params["scale"] == 1 and graph in TWINS:
-            printed = printed_table(graph)
-            for name in printed:
-                point = {"panel": panel, "series": "blocks, paper", "x": name, "paper": True}
-                found.append({**point, "y": value(printed, name), "row_ids": []})
-    for row in failures(rows, "table6"):
-        point = {"panel": graph_title(row.params["dataset"]), "series": "blocks"}
-        found.append(gap(row, **point, x="-"))
-    return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dgbench.lab import race_rules, rules
+from dgbench.lab import outcomes, race_rules, rules
 from dgbench.lab import rule_combinations as combine
 from dgbench.lab.estimates import Estimate, EvaluationContext, unnoted
 from dgbench.lab.figure_forms import FigureForm, SpeedupBars, Sweep
@@ -76,11 +76,11 @@ def own_deviation(
     context: EvaluationContext, dims: Mapping[str, Any], one: Estimate
 ) -> Mapping[str, float]:
     """Largest deviation of the faster contender alone, whatever that of its rival is."""
-    own = rules.system_deviation(one.rows, dims["of"])
+    own = outcomes.system_deviation(one.rows, dims["of"])
     return {} if own is None else {"deviation": own}
 
 
-def with_product(rule: rules.Rule, slow: str, **where: Any) -> rules.Rule:
+def with_product(rule: outcomes.Rule, slow: str, **where: Any) -> outcomes.Rule:
     """A rule about the paper's techniques on our engine, with the factor over the released baseline
     beside it: a product."""
     stands = STAGE_OF[slow]
@@ -95,7 +95,7 @@ def with_product(rule: rules.Rule, slow: str, **where: Any) -> rules.Rule:
     )
 
 
-def factor_range(low: str) -> rules.Rule:
+def factor_range(low: str) -> outcomes.Rule:
     """The least factor over one stage and the largest over the bare engine; all of the first lie
     above 1x."""
     least, most = race(low, PUBLISHED, *WORKLOAD), race(BARE, PUBLISHED, *WORKLOAD)
@@ -108,7 +108,7 @@ def factor_range(low: str) -> rules.Rule:
     )
 
 
-def small_gain_more(context: EvaluationContext) -> rules.RuleOutcome:
+def small_gain_more(context: EvaluationContext) -> outcomes.RuleOutcome:
     """Rule: PiPAD gains more on small graphs, PyGT-A on large ones, where there is a link to hide.
 
     Without the other half PiPAD's may break the statement and cannot carry the whole of it.
@@ -142,20 +142,20 @@ def steady_counts(context: EvaluationContext, metric: str) -> tuple[int, list[An
     return max(number(row, metric, 0) for row in pipad), [*pipad, *others]
 
 
-def steady_count_is(metric: str, wanted: Callable[[Any], int]) -> rules.Rule:
+def steady_count_is(metric: str, wanted: Callable[[Any], int]) -> outcomes.Rule:
     """Steady steps of PiPAD with the T-GCN model count what `wanted` gives of the claim's value."""
 
-    def rule(context: EvaluationContext) -> rules.RuleOutcome:
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
         count, rows = steady_counts(context, metric)
         if not rows:
-            return rules.RuleOutcome(lacking=f"no baseline of the T-GCN model counted {metric}")
+            return outcomes.RuleOutcome(lacking=f"no baseline of the T-GCN model counted {metric}")
         side = 1 if count == wanted(context.claim.value) else -1
-        return rules.RuleOutcome(((f"{count} {metric}", side),), tuple(rows), count)
+        return outcomes.RuleOutcome(((f"{count} {metric}", side),), tuple(rows), count)
 
     return rule
 
 
-def removes_aggregation(context: EvaluationContext) -> rules.RuleOutcome:
+def removes_aggregation(context: EvaluationContext) -> outcomes.RuleOutcome:
     """Rule: no aggregation in steady steps of the T-GCN model, and the order that follows."""
     races = combine.both(
         rules.all_above(race(REUSED, PUBLISHED, **T_GCN), 1.0),
@@ -165,10 +165,10 @@ def removes_aggregation(context: EvaluationContext) -> rules.RuleOutcome:
     if races.lacking or counts.lacking:
         return races if races.lacking else counts
     return replace(races, sides=(*counts.sides, *races.sides),
-                   rows=rules.rows_of_all(races, counts))  # fmt: skip
+                   rows=outcomes.rows_of_all(races, counts))  # fmt: skip
 
 
-def preparation_over(system: str) -> rules.Rule:
+def preparation_over(system: str) -> outcomes.Rule:
     """Preparation of PiPAD in epochs of a contender; the bound must hold on every workload."""
     epochs = paired(
         times("preparation_time", *WORKLOAD, system=PUBLISHED),
@@ -187,14 +187,16 @@ def topology_a_step(system: str) -> MeasuredQuantity:
     return sent.over(steps)
 
 
-def protocol(context: EvaluationContext) -> rules.RuleOutcome:
+def protocol(context: EvaluationContext) -> outcomes.RuleOutcome:
     """Rule: frames and epochs, which are settings."""
     numbers = observed("end_to_end_time", per="system").estimates(context)
     if not numbers:
-        return rules.RuleOutcome(lacking="no end-to-end time was measured in this run")
+        return outcomes.RuleOutcome(lacking="no end-to-end time was measured in this run")
     measured = {"frame_size": FRAME, "epochs": EPOCHS}
     side = 1 if context.claim.value == measured else -1
-    return replace(rules.outcome(context, numbers), measured=measured, sides=(("settings", side),))
+    return replace(
+        outcomes.outcome(context, numbers), measured=measured, sides=(("settings", side),)
+    )
 
 
 class Fig10(FormExperiment, TrainingRace):

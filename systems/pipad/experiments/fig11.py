@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from dgbench.lab import outcomes, rules
 from dgbench.lab import rule_combinations as combine
-from dgbench.lab import rules
 from dgbench.lab.estimates import Estimate, EvaluationContext
 from dgbench.lab.figure_forms import FigureForm, SpeedupBars, Sweep
 from dgbench.lab.grid import by_preset
@@ -93,7 +93,7 @@ OVER_ENGINE = printed_layer(BARE, PUBLISHED)
 SMALL_LAYERS = layer(BARE, PUBLISHED, "dataset", "dim", size="small")
 
 
-def over_engine(slow: str, named: str) -> rules.Rule:
+def over_engine(slow: str, named: str) -> outcomes.Rule:
     """The average gain over our engine's layer, with the factor over a released one beside it."""
     return combine.shown_beside(
         rules.near_claim(OVER_ENGINE, above=1.0),

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.lab import outcomes, rules
 from dgbench.lab import rule_combinations as combine
-from dgbench.lab import rules
 from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.grid import by_preset
 from dgbench.lab.quantities import MeasuredQuantity, observed, speedup
@@ -56,7 +56,7 @@ def gain(over: int | None, size: int, *per: str, **where: Any) -> MeasuredQuanti
     return speedup(times, over, size, "snapshots_together")
 
 
-def size_order(**where: Any) -> rules.Rule:
+def size_order(**where: Any) -> outcomes.Rule:
     """8 > 4 > 2 at every point, by neighbouring sizes in the same processes.
 
     The average over all points in that order says the direction.
@@ -68,7 +68,7 @@ def size_order(**where: Any) -> rules.Rule:
     )
 
 
-def rises_with_rate(*per: str) -> rules.Rule:
+def rises_with_rate(*per: str) -> outcomes.Rule:
     """The gain of every size at the highest overlap rate above that at the lowest."""
     return combine.both(*(
         rules.rising(gain(None, size, "overlap_rate", *per, dim=AT_DIM), "overlap_rate")

@@ -12,8 +12,8 @@ from typing import Any
 from dgbench.datasets import SnapshotSequence
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.variants import memory_model as model
+from dgbench.lab import outcomes, rules
 from dgbench.lab import rule_combinations as combine
-from dgbench.lab import rules
 from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import equal
@@ -76,7 +76,7 @@ def long_example(found: Table, method: str) -> dict[str, int]:
     return {"bytes": 4 * 16 * mine[0]["snapshots_together"], **loads}
 
 
-def knees_equal(value: Callable[[Table], Any]) -> rules.Rule:
+def knees_equal(value: Callable[[Table], Any]) -> outcomes.Rule:
     """A value of the loads of single rows equals the claim's."""
     return rules.equals_claim(value, part="knees")
 

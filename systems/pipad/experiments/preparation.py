@@ -12,8 +12,8 @@ import torch
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
 from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.lab import outcomes, rules
 from dgbench.lab import rule_combinations as combine
-from dgbench.lab import rules
 from dgbench.lab.estimates import Estimate, EvaluationContext
 from dgbench.lab.quantities import observed, of_rows
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
@@ -56,16 +56,16 @@ REUSE_GAP = observed("relative_error", per="dataset", part=None, of="reuse").poo
 REORDERING = observed("operation_time", phase="reordering").keep(largest_at_full_size)
 
 
-def takes_seconds(context: EvaluationContext) -> rules.RuleOutcome:
+def takes_seconds(context: EvaluationContext) -> outcomes.RuleOutcome:
     """Rule: a reordering pass takes seconds and no minutes; open where processes differ."""
     samples = REORDERING.samples(context)
     if not samples:
-        return rules.RuleOutcome(lacking="needs a large graph at full size")
+        return outcomes.RuleOutcome(lacking="needs a large graph at full size")
     fit = [MIN_SECONDS <= one.value < MAX_SECONDS for one in samples]
     rows = tuple(one.row for one in samples)
     middle = {(): Estimate(median(one.value for one in samples), rows=rows)}
     side = 1 if all(fit) else 0 if any(fit) else -1
-    return replace(rules.outcome(context, middle, "s"), sides=(("1 to 60 s", side),))
+    return replace(outcomes.outcome(context, middle, "s"), sides=(("1 to 60 s", side),))
 
 
 def strides(found: Table) -> Any:

@@ -12,8 +12,8 @@ from dgbench import datasets
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
+from dgbench.lab import outcomes, rules
 from dgbench.lab import rule_combinations as combine
-from dgbench.lab import rules
 from dgbench.lab.estimates import Estimate, EvaluationContext, real_data, unnoted
 from dgbench.lab.figure_forms import FigureForm
 from dgbench.lab.printed import same_printed
@@ -54,7 +54,7 @@ def printed_beside(
             "unit": "count"}  # fmt: skip
 
 
-def sizes_match(dataset: str, *, whole_digits: bool) -> rules.Rule:
+def sizes_match(dataset: str, *, whole_digits: bool) -> outcomes.Rule:
     """Every printed number that one graph decides, at its printed digits.
 
     Args:
@@ -66,30 +66,30 @@ def sizes_match(dataset: str, *, whole_digits: bool) -> rules.Rule:
             return value == int(digits)
         return same_printed(value, BY_NAME[dataset].printed[key])
 
-    def rule(context: EvaluationContext) -> rules.RuleOutcome:
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
         found = {
             key: one
             for key in JUDGED
             for one in SIZES[key].where(dataset=dataset).estimates(context).values()
         }
         if not found:
-            return rules.RuleOutcome(lacking="the graph was not opened in this run")
+            return outcomes.RuleOutcome(lacking="the graph was not opened in this run")
         digits = context.claim.value["as_printed"]
         counts = {key: int(one.value) for key, one in found.items()}
         sides = tuple(
             (key, 1 if matches(key, count, digits["S" if key == "T" else key]) else -1)
             for key, count in counts.items()
         )
-        return rules.RuleOutcome(sides, found["N"].rows, counts)
+        return outcomes.RuleOutcome(sides, found["N"].rows, counts)
 
     return rule
 
 
-def printed_sizes(dataset: str) -> rules.Rule:
+def printed_sizes(dataset: str) -> outcomes.Rule:
     """The sizes of a graph; two interpretations where a zero may be a digit or a rounded rest."""
     rounded, exact = (sizes_match(dataset, whole_digits=whole) for whole in (False, True))
 
-    def rule(context: EvaluationContext) -> rules.RuleOutcome:
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
         with unnoted():
             alike = rounded(context).sides == exact(context).sides
         if alike:

@@ -6,8 +6,8 @@ import math
 from statistics import fmean
 from typing import Any
 
+from dgbench.lab import outcomes, rules
 from dgbench.lab import rule_combinations as combine
-from dgbench.lab import rules
 from dgbench.lab.estimates import EvaluationContext
 from dgbench.lab.experiment import Cell, Measurement, Preset, RunContext
 from dgbench.lab.figure_forms import Sweep
@@ -52,10 +52,10 @@ def busy(*per: str, **where: Any) -> MeasuredQuantity:
     return steps.where(device="cuda", **where).or_else(probes.where(device="cuda", **where))
 
 
-def printed_mean(quantity: MeasuredQuantity) -> rules.Rule:
+def printed_mean(quantity: MeasuredQuantity) -> outcomes.Rule:
     """The mean over graphs against the mean of the numbers that are printed for these."""
 
-    def rule(context: EvaluationContext) -> rules.RuleOutcome:
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
         mine = quantity.estimates(context)
         found = rules.near_claim(
             quantity.mean_over("dataset"),
@@ -67,7 +67,7 @@ def printed_mean(quantity: MeasuredQuantity) -> rules.Rule:
             if row.experiment == "table2" and row.device == "cuda" and row.reason
         ]
         if found.lacking:
-            return rules.RuleOutcome(lacking=on_device[0].reason if on_device else NEEDS_CUDA)
+            return outcomes.RuleOutcome(lacking=on_device[0].reason if on_device else NEEDS_CUDA)
         return found
 
     return rule
@@ -82,7 +82,7 @@ def best_of(systems: tuple[str, ...]) -> MeasuredQuantity:
     return busy("model", "dataset", system=systems).joined_over(best, "system")
 
 
-def busier(high: tuple[str, ...], low: tuple[str, ...], *, most: bool = False) -> rules.Rule:
+def busier(high: tuple[str, ...], low: tuple[str, ...], *, most: bool = False) -> outcomes.Rule:
     """The best of `high` above the best of `low` in all cells of (model, dataset), or in most."""
     lead = best_of(high).less(best_of(low))
     rule = rules.on_most(lead, lambda points: points > 0, "cell", whole=not most)

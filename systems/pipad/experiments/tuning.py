@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dgbench.lab import rules
+from dgbench.lab import outcomes
 from dgbench.lab.compare import observe_ratio
 from dgbench.lab.estimates import Estimate, EvaluationContext
 from dgbench.lab.figure_forms import Sweep
@@ -73,7 +73,7 @@ def decided(context: EvaluationContext, **where: Any) -> list[Any]:
     return [row for row in found if row.params.get("system") == PUBLISHED] or found
 
 
-def weighs_options(context: EvaluationContext) -> rules.RuleOutcome:
+def weighs_options(context: EvaluationContext) -> outcomes.RuleOutcome:
     """Rule: the sizes that the tuner weighed are the claim's; 1 is our fall-back.
 
     Where no tuner decided, the options whose partitions were really extracted.
@@ -86,13 +86,13 @@ def weighs_options(context: EvaluationContext) -> rules.RuleOutcome:
         sizes = {dict(at)["snapshots_together"] for at in found}
         rows = list({row.id: row for one in found.values() for row in one.rows}.values())
     if not rows:
-        return rules.RuleOutcome(lacking="neither a tuner nor an extraction of partitions ran")
+        return outcomes.RuleOutcome(lacking="neither a tuner nor an extraction of partitions ran")
     measured = sorted(sizes - {1})
     side = 1 if measured == list(context.claim.value) else -1
-    return rules.RuleOutcome((("options", side),), tuple(rows), measured)
+    return outcomes.RuleOutcome((("options", side),), tuple(rows), measured)
 
 
-def fits_claim(context: EvaluationContext) -> rules.RuleOutcome:
+def fits_claim(context: EvaluationContext) -> outcomes.RuleOutcome:
     """Rule: the largest option that 16 GB hold for certain, at the printed number of vertices.
 
     What a frame keeps one snapshot at a time grows with the vertices; a partition of S takes at
@@ -107,9 +107,9 @@ def fits_claim(context: EvaluationContext) -> rules.RuleOutcome:
         fits = [s for s in OPTIONS if s * kept * graph.printed["N"] / vertices <= CAPACITY]
         largest[f"{graph.title}, {MODEL_TITLES[row.params['model']]}"] = max(fits, default=0)
     if not rows:
-        return rules.RuleOutcome(lacking="no large graph was trained with the tuner in this run")
+        return outcomes.RuleOutcome(lacking="no large graph was trained with the tuner in this run")
     sides = tuple((name, 1 if size < max(OPTIONS) else -1) for name, size in largest.items())
-    return rules.RuleOutcome(
+    return outcomes.RuleOutcome(
         sides, tuple(rows), largest, met=set(largest.values()) == {context.claim.value},
         model="formula of a frame's memory", remarks=("scaled to the printed vertices",),
     )  # fmt: skip

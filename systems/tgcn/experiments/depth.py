@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 
@@ -13,31 +13,29 @@ from dgbench.kernels_cuda.edge_sampling import (
     sample_layerwise,
     sample_nodewise,
 )
-from dgbench.lab.charts import failed, failures, mark, sweep
-from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.lab import line_rules
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import observed
+from dgbench.lab.study import FormExperiment
+from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.tgcn.common import open_graph
 from dgbench.systems.tgcn.recounts import check_walk, half_of
-from dgbench.systems.tgcn.settings import BY_NAME, SHARE, graph_title, panel
+from dgbench.systems.tgcn.settings import BY_NAME, FORMS, SHARE, open_graph
 
-NAME: Final = "depth"
-SHOWN: Final = {
+SHOWN = {
     "smoke": ("college-msg",),
     "quick": ("flickr", "wikipedia", "sx-mathoverflow"),
-    "full": ("lastfm", "reddit", "flickr", "twitter", "wikipedia", "enron", "sx-mathoverflow"),
-    "paper": ("lastfm", "reddit", "flickr", "twitter", "wikipedia", "enron", "sx-mathoverflow"),
+    None: ("lastfm", "reddit", "flickr", "twitter", "wikipedia", "enron", "sx-mathoverflow"),
 }
-LAYERS: Final = 5
-FANOUT: Final = 4
+LAYERS = 5
+FANOUT = 4
 """Neighbours a vertex samples: small, so that five layers do not reach the whole graph."""
-WIDTH: Final = 256
+WIDTH = 256
 """Edges that a layer of layer-wise sampling draws."""
-ROOTS: Final = {"smoke": 50, "quick": 200, "full": 1000, "paper": 1000}
-UNION_ROOTS: Final = 10
+ROOTS = {"smoke": 50, "quick": 200, "full": 1000, "paper": 1000}
+UNION_ROOTS = 10
 """Roots of samples of half of the union, which soon hold a tenth of a graph each."""
-WAYS: Final = {
+WAYS = {
     "node": f"node-wise, {FANOUT} of every vertex",
     "union": "node-wise, half of the union",
     "layer": f"layer-wise, {WIDTH} a layer",
@@ -45,25 +43,51 @@ WAYS: Final = {
 """A fixed number of every vertex's neighbours, as the statement is meant; half of them, as the
 experiments sample; a fixed number for all vertices of a layer."""
 
-Rows = Sequence[Any]
+MULTIPLIED = 1.5
+"""Smallest factor of the drawn edges per layer: some vertices have few neighbours, some are met
+twice."""
+FLAT = 0.1
+"""Difference of layers up to which they are alike."""
+DRAWN = observed("degree", per=("dataset", "layer"))
+"""Edges that a sample draws in a layer."""
 
 
-class Depth(Grid):
-    paper = "tgcn"
-    name = NAME
-    title = "Samples by depth"
+def multiplies(layers: Mapping[int, float]) -> bool:
+    """Return True if each layer draws several times the edges of the one before."""
+    return min(after / before for before, after in pairwise(layers.values())) >= MULTIPLIED
+
+
+def are_alike(layers: Mapping[int, float]) -> bool:
+    """Return True if all layers draw about as many edges."""
+    return max(layers.values()) <= (1 + FLAT) * min(layers.values())
+
+
+class Depth(FormExperiment):
+    forms, name = FORMS, "depth"
     device = "cpu"
-    question = (
-        "Does a sample grow exponentially with layers, node by node, and linearly, layer-wise?"
+    axes = {"dataset": SHOWN}
+    timeout_s = {"full": 600, "paper": 3600, None: 60}
+    headline, unit = (
+        DRAWN.where(method="node", layer=LAYERS) / DRAWN.where(method="node", layer=1),
+        "x",
     )
-    reading = (
-        "Counted over random roots. Node-wise and union samples are per root, a layer-wise one is "
-        "of a batch. A vertex that is reached twice in a layer is sampled once, so that growth "
-        "bends where a sample covers much of the graph."
-    )
-    claims = ("tgcn-s2-nodewise-exponential", "tgcn-s2-layerwise-linear")
-    axes: ClassVar = {"dataset": SHOWN}
-    timeout_s: ClassVar = {"full": 600, "paper": 3600, None: 60}
+    figure_forms = (
+        Sweep(
+            "depth", "Edges that a sample draws in each layer",
+            {words: DRAWN.where(method=way) for way, words in WAYS.items()},
+            panel="{dataset}", series="of", x="layer", more=lambda *_: {"counted": True},
+            gaps={"series": WAYS["node"], "x": 1}, xlabel="layer",
+            ylabel="edges drawn in the layer", xlog=False, names=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "tgcn-s2-nodewise-exponential": line_rules.each_line(
+            DRAWN.where(method="node"), "layer", multiplies
+        ),
+        "tgcn-s2-layerwise-linear": line_rules.each_line(
+            DRAWN.where(method="layer"), "layer", are_alike
+        ),
+    }
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -100,26 +124,6 @@ class Depth(Grid):
         ]  # fmt: skip
         return found
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep(NAME, "Edges that a sample draws in each layer", points, xlabel="layer",
-                ylabel="edges drawn in the layer", xlog=False, names=False),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = rows_of(rows, experiment=NAME)
-        if not found:
-            return ""
-        grown, flat = ([one[-1] / one[0] for row in found if (one := drawn(row, way))]
-                       for way in ("node", "layer"))  # fmt: skip
-        ends = list(dict.fromkeys(f"{end:.1f}" for end in (min(flat), max(flat))))
-        times = "as many" if ends == ["1.0"] else f"{' to '.join(ends)} times as many"
-        return (
-            f"The last of {LAYERS} layers draws {min(grown):.0f} to {max(grown):.0f} times the "
-            f"edges of the first node-wise ({FANOUT}^{LAYERS - 1} = {FANOUT ** (LAYERS - 1)} with "
-            f"no vertex met twice), and {times} layer-wise."
-        )
-
 
 def samples(table: EdgeTable, roots: torch.Tensor) -> dict[str, EdgeSample]:
     """Samples around roots by each of `WAYS`."""
@@ -134,24 +138,3 @@ def samples(table: EdgeTable, roots: torch.Tensor) -> dict[str, EdgeSample]:
 def counts(sample: EdgeSample) -> list[float]:
     """Edges drawn in each layer: of a root on average, of a batch if layer-wise."""
     return [ids.numel() / (sample.node_offsets.numel() - 1) for ids in sample.eids]
-
-
-def drawn(row: Any, way: str) -> list[float]:
-    """Edges drawn in layers 1, 2, ..."""
-    return Table.of([row]).where("degree", method=way).values
-
-
-def points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `sweep`: edges by layer."""
-    made = [
-        mark(row, panel=panel(row), series=words, x=layer, y=edges, counted=True)
-        for row in rows_of(rows, experiment=NAME)
-        for way, words in WAYS.items()
-        for layer, edges in enumerate(drawn(row, way), 1)
-        if edges > 0
-    ]
-    return made + [
-        {"panel": graph_title(row.params["dataset"]), "series": WAYS["node"], "x": 1,
-         "failed": failed(row), "row_ids": [row.id]}
-        for row in failures(rows, NAME)
-    ]  # fmt: skip

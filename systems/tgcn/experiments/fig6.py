@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Final
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
 
-from dgbench.lab.charts import chart, failures, gap
-from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_ratio
-from dgbench.lab.grid import Grid
-from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.compare import ROUND_INTERVAL, observe_ratio
+from dgbench.lab.estimates import Coords, Estimate, EvaluationContext
+from dgbench.lab.figure_forms import SpeedupBars
+from dgbench.lab.grid import by_preset
+from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio
+from dgbench.lab.printed import plain
+from dgbench.lab.probes import probe
 from dgbench.lab.quality import observed_quality
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.quantities import observed, of_rows
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Contender, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import cells_of, mean_ratio
+from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext
+from dgbench.systems.base.interactions import load_interactions
+from dgbench.systems.tgcn.experiments.large import ALONE, PLANNED_BYTES
 from dgbench.systems.tgcn.experiments.quality import OURS, STRICT
 from dgbench.systems.tgcn.races import (
     DYGNN,
@@ -35,114 +44,191 @@ from dgbench.systems.tgcn.races import (
     take_turns,
     task_of,
 )
-from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES, panel
+from dgbench.systems.tgcn.settings import (
+    BY_NAME,
+    FORMS,
+    GPU_BYTES,
+    NEEDS_CUDA,
+    ON_SMALL,
+    SMALL_NAMES,
+    TWIN_NAMES,
+    graph_title,
+)
 
-NAME: Final = "fig6"
-NOT_PADDED: Final = {DYGNN: "dygnn, not padded", JODIE: "jodie, not padded"}
-SHOWN: Final = {
+NOT_PADDED = {DYGNN: "dygnn, not padded", JODIE: "jodie, not padded"}
+SHOWN = {
     "smoke": ("lastfm", "wikipedia"),
     "quick": (*SMALL_NAMES, "wikipedia"),
-    "full": (*SMALL_NAMES, "wikipedia", "enron", "sx-mathoverflow"),
-    "paper": (*SMALL_NAMES, "wikipedia", "enron", "sx-mathoverflow"),
+    None: (*SMALL_NAMES, "wikipedia", "enron", "sx-mathoverflow"),
 }
-TURNS: Final = {"smoke": 1, "quick": 2, "full": 4, "paper": 6}
-AGAINST: Final = (DYGNN, JODIE, RELAXED, JODIE_RELAXED, WHOLE, PARTS)
-LARGE: Final = "twitter"
-PADDED: Final = {"smoke": ("wikipedia",), **dict.fromkeys(("quick", "full", "paper"), SMALL_NAMES)}
+TURNS = {"smoke": 1, "quick": 2, "full": 4, "paper": 6}
+AGAINST = (DYGNN, JODIE, RELAXED, JODIE_RELAXED, WHOLE, PARTS)
+LARGE = "twitter"
+PADDED = {"smoke": ("wikipedia",), None: SMALL_NAMES}
 """Graphs on which padding is counted: those that the paper says may fail already."""
+BUSY = 90
+"""Percent of the time from which a GPU is fully used."""
+RESIDENT = probe("gpu_kernel_resident_percent")
+
+GAIN = observed("speedup", what="race", setting=None)
+"""Time of another contender over T-GCN's, sampling included."""
+EACH = GAIN.where(dataset=SMALL_NAMES)
+SAME = EACH.where(baseline=tuple(SAME_ORDER.values()))
+"""Over the baselines in the order that T-GCN relaxes."""
+RATE = observed("throughput", what="race")
+UTILISATION = of_rows(
+    lambda row: math.nan if (busy := RESIDENT.read(row)) is None else busy,
+    what="race", device="cuda", dataset=TWIN_NAMES.__contains__,
+).pooled("max")  # fmt: skip
+TWITTER_TIME = BY_NAME[LARGE].printed.edges * observed(
+    "edge_time", what="rate", device="cuda", setting=TGCN
+)
+STEP = observed("memory", what="padding", method="planned", dataset=SMALL_NAMES)
+HELD = ALONE.where(dataset=SMALL_NAMES)
 
 
-def gains(rows: Sequence[Any], over: str, of: str = TGCN) -> Table:
-    """Speedups of a form of T-GCN over another contender, one a process."""
-    setting = None if of == TGCN else of
-    return Table.of(rows, what="race").where("speedup", baseline=over, setting=setting)
+def faster_than(base: str) -> outcomes.Rule:
+    """Geometric mean of the gains over a baseline in the same order on the paper's graphs."""
+    same = SAME_ORDER[base]
+    mean = GAIN.where(dataset=SMALL_NAMES.__contains__).pooled("workloads")
+    return combine.shown_beside(
+        combine.complete(
+            rules.near_claim(mean.where(baseline=same), above=1.0),
+            EACH.where(baseline=same), ON_SMALL,
+        ),
+        {"in strict order": mean.where(baseline=base)},
+    )  # fmt: skip
 
 
-def gain(rows: Sequence[Any], over: str, of: str = TGCN) -> Ratio | None:
-    """Geometric mean over graphs of the speedups of a form of T-GCN over another contender."""
-    return mean_ratio(gains(rows, over, of), "dataset")
+def throughput(system: str, of: Callable[[Any], float] = plain) -> dict[str, outcomes.Rule]:
+    """Edges a second of a contender, on each graph that the number may be of."""
+    return {
+        graph_title(name): rules.near_claim(RATE.where(setting=system, dataset=name), of=of)
+        for name in SMALL_NAMES
+    }
 
 
-def gain_over(other: str) -> RatioReader:
-    """Reader of `gain`."""
-    return lambda rows, workload: gain(rows, other)
+def largest_rate(of: Callable[[Any], float]) -> outcomes.Rule:
+    """The largest of T-GCN's rates on the paper's graphs."""
+    rate = RATE.where(setting=TGCN, dataset=SMALL_NAMES)
+    return rules.near_claim(rate, of=of, report=rules.largest)
 
 
-RACE: Final = MainRace(
+def padding_fills(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Rule: padding alone takes a baseline beyond its GPU on a small graph of printed size."""
+    totals: dict[Coords, Estimate] = {}
+    filled = 0
+    for base, not_padded in NOT_PADDED.items():
+        held = HELD.where(setting=base)
+        padded = held.less(STEP.where(setting=not_padded) - STEP.where(setting=base))
+        before = held.estimates(context)
+        for at, one in padded.estimates(context).items():
+            coords = (("system", base), *at)
+            totals[coords] = one
+            filled += before[at].value <= GPU_BYTES < one.value
+    if len(totals) < len(NOT_PADDED) * len(SMALL_NAMES):
+        return outcomes.RuleOutcome(
+            lacking="needs padded steps of both baselines on the three small graphs"
+        )
+    return replace(
+        outcomes.outcome(context, totals, "bytes"), sides=(("any", 1 if filled else -1),),
+        measured=f"padding fills the GPU in {filled} of {len(totals)} cases",
+    )  # fmt: skip
+
+
+def _over(rival: str, words: str, **more: Any) -> RaceComparison:
+    return RaceComparison(
+        subject="T-GCN", rival=words, **more,
+        ratio=observed_ratio("speedup", what="race", setting=None, baseline=rival),
+    )  # fmt: skip
+
+
+RACE = MainRace(
     verb="trains",
     dims=("dataset",),
     where={"what": "race"},
     titles={name: graph.title for name, graph in BY_NAME.items()},
     comparisons=(
-        RaceComparison(
-            subject="T-GCN",
-            rival="DyGNN (re-implemented, strict order)",
-            ratio=gain_over(DYGNN),
+        _over(
+            DYGNN, "DyGNN (re-implemented, strict order)",
             quality=observed_quality(contender={"model": OURS}, reference={"model": STRICT}),
         ),
-        RaceComparison(
-            subject="T-GCN",
-            rival="JODIE (re-implemented, strict order)",
-            ratio=gain_over(JODIE),
-        ),
-        RaceComparison(
-            subject="T-GCN",
-            rival="DyGNN with the same relaxed order",
-            ratio=gain_over(RELAXED),
-            fairer=True,
-        ),
-        RaceComparison(
-            subject="T-GCN",
-            rival="JODIE with the same relaxed order",
-            ratio=gain_over(JODIE_RELAXED),
-            fairer=True,
-        ),
+        _over(JODIE, "JODIE (re-implemented, strict order)"),
+        _over(RELAXED, "DyGNN with the same relaxed order", fairer=True),
+        _over(JODIE_RELAXED, "JODIE with the same relaxed order", fairer=True),
     ),
-)
-
-Rows = Sequence[Any]
+)  # fmt: skip
 
 
-class Fig6(Grid):
-    paper = "tgcn"
-    name = NAME
-    title = "Figure 6: end-to-end training"
-    question = "How much faster than DyGNN and JODIE does T-GCN train, sampling included?"
+class Fig6(FormExperiment):
+    forms, name = FORMS, "fig6"
     main_race = RACE
-    reading = (
-        "A turn of T-GCN samples, cuts into grids and trains an epoch; a turn of a baseline is one "
-        "optimiser step on all edges in padded t-batches, as section 2.4 describes them. Times are "
-        "per labelled edge of the graph. T-GCN trains on half of the edges and relaxes their order "
-        "inside an interval. A relaxed order is no technique of the paper and takes nothing from a "
-        "baseline's idea, so that DyGNN and JODIE also run with it on the same engine; over these "
-        "the claims are judged, and the factor over the strict ones stands beside. T-GCN on all "
-        "edges says what sampling brings, and on the pools of Algorithm 4 (half of the union of "
-        "neighbourhoods, layer by layer around roots, until half of all edges are in) what they "
-        "cost in a whole run. The paper computes new embeddings of the vertices that an "
-        "interval's edges affect (4.1); T-GCN that computes those of all vertices runs beside it. "
-        "What devices move does not show on one. The memory of padding is counted with and "
-        "without it."
-    )
-    claims = (
-        "tgcn-fig6-vs-dygnn",
-        "tgcn-fig6-vs-jodie",
-        "tgcn-fig6-beats-both-everywhere",
-        "tgcn-fig6-gpu-underused-small",
-        "tgcn-fig6-twitter-time",
-        "tgcn-abs-e2e-max-speedup",
-        "tgcn-s24-prior-throughput-floor",
-        "tgcn-s62-throughput-dygnn",
-        "tgcn-s62-throughput-jodie",
-        "tgcn-s62-throughput-tgcn",
-        "tgcn-s62-padding-blocks-baselines",
-    )
     group = "{what}/{dataset}"
-    repeats: ClassVar = PROCESSES
-    timeout_s: ClassVar = {"smoke": 90, "quick": 180, "full": 1800, "paper": 36000}
+    repeats, interleaved = PROCESSES, True
+    timeout_s = {"smoke": 90, "quick": 180, "full": 1800, "paper": 36000}
+    headline, unit = GAIN.where(baseline=AGAINST).per("dataset"), "x"
+    figure_forms = (
+        SpeedupBars(
+            "fig6", "End-to-end time per edge, T-GCN over the others",
+            GAIN.where(baseline=(*AGAINST, UNION)).per("dataset"),
+            panel="over {baseline}", row="{dataset}", system=TGCN, baseline="baseline",
+            baseline_label="each system", xlabel="speed-up of T-GCN", interval=ROUND_INTERVAL,
+            contenders={
+                RELAXED: Contender(DYGNN, TITLES[RELAXED]),
+                JODIE_RELAXED: Contender(JODIE, TITLES[JODIE_RELAXED]),
+                PARTS: Contender(TGCN, TITLES[PARTS]),
+                WHOLE: Contender(TGCN, TITLES[WHOLE]),
+                UNION: Contender(TGCN, TITLES[UNION]),
+            },
+        ),
+    )  # fmt: skip
+    claims = {
+        "tgcn-fig6-vs-dygnn": faster_than(DYGNN),
+        "tgcn-fig6-vs-jodie": faster_than(JODIE),
+        "tgcn-fig6-beats-both-everywhere": combine.shown_beside(
+            rules.all_above(
+                SAME, 1.0, report=lambda many: min(many, key=lambda one: one.value),
+                required={"baseline": tuple(SAME_ORDER.values()), **ON_SMALL},
+            ),
+            {"in strict order": EACH.where(baseline=tuple(SAME_ORDER)).joined_over(
+                min, "dataset", "baseline")},
+        ),
+        "tgcn-fig6-gpu-underused-small": combine.needs_gpu(
+            rules.all_below(UTILISATION, BUSY, report=rules.largest), NEEDS_CUDA
+        ),
+        "tgcn-fig6-twitter-time": combine.needs_gpu(
+            combine.by_model(rules.near_claim(TWITTER_TIME), "rate on a part, multiplied up"),
+            NEEDS_CUDA,
+        ),
+        "tgcn-abs-e2e-max-speedup": combine.complete(
+            rules.near_claim(SAME, above=1.0, report=rules.largest), SAME, ON_SMALL
+        ),
+        "tgcn-s24-prior-throughput-floor": combine.interpretations(
+            "of which system and graph is not said",
+            {
+                **{
+                    f"{TITLES[system]} on {graph}": rule
+                    for system in (DYGNN, JODIE)
+                    for graph, rule in throughput(
+                        system, lambda value: plain(value["prior"])
+                    ).items()
+                },
+                "T-GCN": largest_rate(lambda value: plain(value["T-GCN"])),
+            },
+        ),
+        **{
+            f"tgcn-s62-throughput-{system}": combine.interpretations(
+                "no graph is named", throughput(system)
+            )
+            for system in (DYGNN, JODIE)
+        },
+        "tgcn-s62-throughput-tgcn": largest_rate(plain),
+        "tgcn-s62-padding-blocks-baselines": combine.by_model(padding_fills, PLANNED_BYTES),
+    }  # fmt: skip
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
-        yield from ({"dataset": name, "what": "race"} for name in SHOWN[preset])
-        yield from ({"dataset": name, "what": "padding"} for name in PADDED[preset])
+        yield from ({"dataset": name, "what": "race"} for name in by_preset(SHOWN, preset))
+        yield from ({"dataset": name, "what": "padding"} for name in by_preset(PADDED, preset))
         yield {"dataset": LARGE, "what": "rate"}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
@@ -151,7 +237,6 @@ class Fig6(Grid):
             self.cell(
                 one,
                 preset,
-                interleaved=True,
                 unavailable=lacks if one["what"] == "rate" else "",
                 **({} if one["what"] == "race" else {"repeats": 1}),
             )
@@ -168,36 +253,10 @@ class Fig6(Grid):
             names |= {other: {} for other in (*AGAINST, UNION)}
         return race(name, context, names)
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart("speedup", "fig6", "End-to-end time per edge, T-GCN over the others", points,
-                baseline_label="each system", xlabel="speed-up of T-GCN", interval=ROUND_INTERVAL,
-                contenders={
-                    RELAXED: Contender(DYGNN, TITLES[RELAXED]),
-                    JODIE_RELAXED: Contender(JODIE, TITLES[JODIE_RELAXED]),
-                    PARTS: Contender(TGCN, TITLES[PARTS]),
-                    WHOLE: Contender(TGCN, TITLES[WHOLE]),
-                    UNION: Contender(TGCN, TITLES[UNION]),
-                }),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = Table.of(rows, experiment=NAME, what="race").where("speedup")
-        if not found:
-            return ""
-        words = []
-        for other in AGAINST:
-            ratios = found.where(baseline=other, setting=None).values
-            if ratios:
-                words.append(f"{min(ratios):.1f}x to {max(ratios):.1f}x over {TITLES[other]}")
-        return f"T-GCN is {', '.join(words)}, sampling included."
-
 
 def race(name: str, context: RunContext, names: dict[str, dict[str, Any]]) -> Measurement:
     """Contenders in turns; gains are of T-GCN over each of the others, and of its form that
     computes all vertices anew over those of the same order."""
-    from dgbench.systems.base.interactions import load_interactions
-
     task = task_of(name, context.preset)
     data = load_interactions(task)
     with opened(names, task, data, context.device) as runners:
@@ -222,13 +281,11 @@ def race(name: str, context: RunContext, names: dict[str, dict[str, Any]]) -> Me
 
 def pad(name: str, context: RunContext) -> Measurement:
     """Bytes and edges of a step of the baselines, padded and not; nothing is timed."""
-    from dgbench.systems.base.interactions import load_interactions
-
     task = task_of(name, context.preset)
     data = load_interactions(task)
     names: dict[str, dict[str, Any]] = {}
-    for kind, plain in NOT_PADDED.items():
-        names |= {kind: {}, plain: {"contender": kind, "switches": {"padding": False}}}
+    for kind, bare in NOT_PADDED.items():
+        names |= {kind: {}, bare: {"contender": kind, "switches": {"padding": False}}}
     found = Measurement(data=data.describe())
     with opened(names, task, data, context.device) as runners:
         for key, runner in runners.items():
@@ -237,35 +294,4 @@ def pad(name: str, context: RunContext) -> Measurement:
         compare_first(found, context, task, data, runners)
     found.observe("edges", data.train_end)
     found.observe("vertices", data.events.num_nodes)
-    return found
-
-
-def points(rows: Rows) -> list[dict[str, Any]]:
-    """T-GCN over every contender, a panel for each."""
-    found = []
-    for other in (*AGAINST, UNION):
-        for cell in cells_of(rows_of(rows, experiment=NAME, what="race")):
-            ratio, row = gain(cell, other), cell[-1]
-            if ratio is None:
-                continue
-            found.append(
-                {
-                    "panel": f"over {TITLES[other]}",
-                    "row": panel(row),
-                    "system": TGCN,
-                    "baseline": other,
-                    "value": ratio.value,
-                    "low": ratio.low,
-                    "high": ratio.high,
-                    "n": ratio.n,
-                    "twin": ratio.twin,
-                    "deviation": ratio.deviation,
-                    "row_ids": ratio.rows,
-                }
-            )
-        found += [
-            gap(row, panel=f"over {TITLES[other]}", row=panel(row), system=TGCN, baseline=other)
-            for row in failures(rows, NAME, what="race")
-            if other in AGAINST
-        ]
     return found

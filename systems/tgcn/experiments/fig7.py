@@ -4,39 +4,48 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from dgbench.kernels_cuda.edge_sampling import EdgeTable
-from dgbench.lab.charts import chart, failed, failures
+from dgbench.lab import line_rules, outcomes, rules
+from dgbench.lab import rule_combinations as combine
 from dgbench.lab.compare import (
     AGAIN,
     ROUND_INTERVAL,
-    Ratio,
     observe_ratio,
     take_control,
     with_control,
 )
-from dgbench.lab.grid import Grid
+from dgbench.lab.estimates import Estimate, EvaluationContext, Filter
+from dgbench.lab.figure_forms import FigureForm, SpeedupBars
+from dgbench.lab.quantities import MeasuredQuantity, computed, observed
 from dgbench.lab.result_checks import ResultCheck, of_contender
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Table
 from dgbench.runtime.statistics import median
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.tgcn.common import cells_of, mean_ratio, open_graph
+from dgbench.systems.tgcn.experiments.cited import twitter_edges
 from dgbench.systems.tgcn.methods import BASE, ITS, TITLES, timed
 from dgbench.systems.tgcn.races import PROCESSES
 from dgbench.systems.tgcn.recounts import check_draws, check_subgraph, check_walk, half_of
 from dgbench.systems.tgcn.sampling_tasks import (
+    BATCH,
     FRONTIERS,
     NAMES,
     NOTHING,
     POOLED,
     TASKS,
+    WHOLE_BATCHES,
+    WHOLE_NODE,
+    WHOLE_ONCE,
+    WHOLE_SUBGRAPHS,
     SamplingTask,
     chosen,
     tasks_on,
@@ -44,23 +53,21 @@ from dgbench.systems.tgcn.sampling_tasks import (
 )
 from dgbench.systems.tgcn.settings import (
     BY_NAME,
+    FORMS,
     HELD_NAMES,
     PRESETS,
     SHARE,
     TWIN_NAMES,
     GridGraph,
-    graph_title,
-    panel,
+    open_graph,
 )
 
-NAME: Final = "fig7"
-SHOWN: Final = {
+SHOWN = {
     "smoke": ("lastfm", "college-msg"),
     "quick": (*TWIN_NAMES, "wikipedia"),
-    "full": (*TWIN_NAMES, *HELD_NAMES),
-    "paper": (*TWIN_NAMES, *HELD_NAMES),
+    None: (*TWIN_NAMES, *HELD_NAMES),
 }
-SCALES: Final = {
+SCALES = {
     "lastfm": (1 / 256, 1 / 256, 1 / 16, 1.0),
     "reddit": (1 / 256, 1 / 256, 1 / 8, 1.0),
     "flickr": (1 / 1024, 1 / 1024, 1 / 64, 1.0),
@@ -68,88 +75,169 @@ SCALES: Final = {
 }
 """Smaller than where models are trained: three layers of half the neighbours reach most of a graph,
 and a linear method reads a quarter of the square of what they reach."""
-TURNS: Final = {"smoke": 2, "quick": 2, "full": 3, "paper": 5}
-_LUCK: Final = random.SystemRandom()
-FILES: Final = {
+TURNS = {"smoke": 2, "quick": 2, "full": 3, "paper": 5}
+_LUCK = random.SystemRandom()
+FILES = {
     "node 2": "node2",
     "node 3": "node3",
     "layer": "layer",
     "subgraph 10^4": "subgraph",
     "subgraph 10%": "subgraph_tenth",
 }
-TOO_SLOW: Final = "skipped: would read too many elements"
-Rows = Sequence[Any]
+QUADRATIC = 2.25
+"""Factor of a third layer by which time grows with the square of layers; exponential is more."""
+SIZES = {"subgraph 10^4": "a frontier of 10^4", "subgraph 10%": "a tenth of the vertices"}
+"""Task -> interpretation of the garbled size of a frontier."""
+
+GAIN = observed("speedup", per=("dataset", "baseline"))
+"""Time of another way to draw over that of SIS, by task (`setting`)."""
+TIME = observed("sampling_time", per="dataset", method=BASE, dataset=TWIN_NAMES)
+NODE, SUBGRAPHS = (TIME.where(setting=one) for one in (WHOLE_NODE, WHOLE_SUBGRAPHS))
+DEGREE = 2 * observed("edges", per="dataset") / observed("vertices", per="dataset")
 
 
-class Fig7(Grid):
-    paper = "tgcn"
-    name = NAME
-    title = "Figure 7: sampling by SIS, ITS and BRS"
+def gain(task: str, way: str) -> MeasuredQuantity:
+    """Gain over a way to draw on each of the paper's graphs that raced it."""
+    return GAIN.where(setting=task, baseline=way, dataset=TWIN_NAMES)
+
+
+def printed_range(task: str, way: str) -> outcomes.Rule:
+    """Gains over one form that the paper's baseline may have had; a range is that of all four
+    graphs."""
+    gains = gain(task, way)
+    ends = {"low": gains.joined_over(min, "dataset"), "high": gains.joined_over(max, "dataset")}
+    faster = rules.all_above(gains, 1.0, unit="x")
+    return combine.first_found(
+        combine.complete(rules.entries_near_claim(ends, faster), gains, {"dataset": TWIN_NAMES}),
+        rules.entries_near_claim({}, faster),
+    )
+
+
+def over_its(task: str) -> outcomes.Rule:
+    """A printed range under each form of ITS."""
+    return combine.interpretations(
+        "how ITS finds duplicates is not said",
+        {NAMES[way]: printed_range(task, way) for way in ITS},
+    )
+
+
+def over_brs(rule: Any) -> outcomes.Rule:
+    """A rule of task and way under each size of the frontier and each form of BRS."""
+    return combine.interpretations(
+        "the frontier's size is garbled, and how BRS renews its sums is not said",
+        {
+            f"{words}, {NAMES[way]}": rule(task, way)
+            for (task, words), way in product(SIZES.items(), ("brs", "brs rest"))
+        },
+    )
+
+
+def hours(way: str) -> MeasuredQuantity:
+    """Hours of as many steps of a form of BRS on a frontier of 10^4 as Twitter has edges."""
+    about = {"setting": "subgraph 10^4", "dataset": "twitter"}
+    spent = observed("sampling_time", method=way, **about)
+    steps = observed("draw_work", of="draws", **about)
+    return (twitter_edges() / 3600 * spent / steps).pooled("workloads")
+
+
+def by_degree(way: str, above: bool) -> MeasuredQuantity:
+    """Gain on the graphs of larger mean degree (`above`), or on those of smaller ones."""
+
+    def halves(context: EvaluationContext) -> Iterator[tuple[Mapping[str, Any], Estimate]]:
+        raced = [dict(at)["dataset"] for at in gain("node 2", way).estimates(context)]
+        degrees = {dict(at)["dataset"]: one.value for at, one in DEGREE.estimates(context).items()}
+        raced.sort(key=degrees.__getitem__, reverse=True)
+        some = raced[: len(raced) // 2] if above else raced[-(len(raced) // 2) :]
+        mean = observed("speedup", setting="node 2", baseline=way, dataset=some.__contains__)
+        if len(raced) > 1:
+            yield from (({}, one) for one in mean.pooled("workloads").estimates(context).values())
+
+    return computed(halves, per=())
+
+
+def sampled_whole(layer: str) -> Filter:
+    """Entries of graphs that were sampled whole in this way, too."""
+    return lambda entries, context: [
+        one for one in entries if Table.of([one.row]).where("sampling_time", setting=layer)
+    ]
+
+
+def cost_order(layer: str) -> outcomes.Rule:
+    """Node-wise sampling of whole graphs over subgraphs, and these over layer-wise sampling."""
+    pairs = (NODE / SUBGRAPHS, SUBGRAPHS / TIME.where(setting=layer))
+    ratios = [pair.keep(sampled_whole(layer)).pooled("workloads") for pair in pairs]
+    return combine.both(*(rules.all_above(one, 1.0, unit="x") for one in ratios))
+
+
+def root_time(task: str) -> MeasuredQuantity:
+    """Seconds of a root of a node-wise call."""
+    roots = observed("vertices", per="dataset", of="roots", setting=task)
+    return TIME.where(setting=task) / roots
+
+
+def gain_figure(task: str) -> FigureForm:
+    """The figure of one task."""
+    ways = FRONTIERS if task.startswith("subgraph") else POOLED
+    return SpeedupBars(
+        f"fig7_{FILES[task]}", f"SIS over other ways to draw: {TASKS[task]}",
+        GAIN.where(setting=task, baseline=ways[1:]),
+        panel="{baseline}", row="{dataset}", system="tgcn", baseline="{baseline}",
+        gaps={"panel": NAMES[ways[1]], "baseline": BASE},
+        without="skipped: would read too many elements",
+        baseline_label="the way of the row", xlabel="time of the other / time of SIS (binary tree)",
+        interval=ROUND_INTERVAL, exact=False,
+    )  # fmt: skip
+
+
+class Fig7(FormExperiment):
+    forms, name = FORMS, "fig7"
     device = "cpu"
-    question = "From which baseline do the printed gains of sampling come?"
-    reading = (
-        "Processor time of one thread, the same sampler with another way to draw. Edges stand at "
-        "both ends, so that graphs with two kinds of vertices have a second layer. Half of what "
-        "there is is drawn at every layer; node-wise sampling draws it from the union of the "
-        "neighbourhoods (Algorithm 4), each root on its own; layer-wise sampling from what a "
-        "batch of roots reaches together. The size of the frontier is garbled in the text: 10^4 "
-        "slots or a tenth of the vertices. How ITS finds duplicates is not said: every form is "
-        "raced, and a selection by exponential keys, which draws a whole set at once, stands "
-        "beside. What it costs to sample a whole graph is timed whole: every vertex as a root, in "
-        "layer-wise calls of 512 roots or in one, and 100 subgraphs of |E| / 100 draws."
-    )
-    claims = (
-        "tgcn-abs-sampling-max-speedup",
-        "tgcn-s1-brs-twitter-time",
-        "tgcn-fig7-nodewise-2layer",
-        "tgcn-fig7-nodewise-3layer",
-        "tgcn-fig7-layerwise",
-        "tgcn-fig7-subgraph",
-        "tgcn-fig7-degree-trend",
-        "tgcn-fig7-cost-order",
-        "tgcn-fig7-3layer-exponential",
-    )
-    control: ClassVar = {"dataset": "wikipedia"}
-    axes: ClassVar = {"dataset": SHOWN}
-    repeats: ClassVar = PROCESSES
-    timeout_s: ClassVar = {"smoke": 60, "quick": 90, "full": 1800, "paper": 14400}
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [self.cell(one, preset, interleaved=True) for one in self.points(preset, device)]
+    control = {"dataset": "wikipedia"}
+    axes = {"dataset": SHOWN}
+    repeats, interleaved = PROCESSES, True
+    timeout_s = {"smoke": 60, "quick": 90, "full": 1800, "paper": 14400}
+    headline, unit = GAIN.where(setting="node 3", baseline=(*ITS, "keys")), "x"
+    figure_forms = tuple(map(gain_figure, TASKS))
+    claims = {
+        "tgcn-abs-sampling-max-speedup": over_brs(
+            lambda task, way: rules.near_claim(gain(task, way), above=1.0, report=rules.largest)
+        ),
+        "tgcn-s1-brs-twitter-time": combine.interpretations(
+            "how BRS renews its sums is not said",
+            {
+                NAMES[way]: combine.by_model(
+                    rules.near_claim(hours(way)), "rate of one thread, multiplied up"
+                )
+                for way in ("brs", "brs rest")
+            },
+        ),
+        "tgcn-fig7-nodewise-2layer": over_its("node 2"),
+        "tgcn-fig7-nodewise-3layer": over_its("node 3"),
+        "tgcn-fig7-layerwise": over_its("layer"),
+        "tgcn-fig7-subgraph": over_brs(printed_range),
+        "tgcn-fig7-degree-trend": combine.interpretations(
+            "how ITS finds duplicates is not said",
+            {
+                NAMES[way]: line_rules.clearly_above(by_degree(way, True), by_degree(way, False))
+                for way in ITS
+            },
+        ),
+        "tgcn-fig7-cost-order": combine.interpretations(
+            "how many roots share a pool is not said",
+            {
+                f"{BATCH} roots share a pool": cost_order(WHOLE_BATCHES),
+                "all roots share a pool": cost_order(WHOLE_ONCE),
+            },
+        ),
+        "tgcn-fig7-3layer-exponential": rules.all_above(
+            (root_time("node 3") / root_time("node 2")).pooled("workloads"), QUADRATIC, unit="x"
+        ),
+    }
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():
             graph = BY_NAME[str(cell.params["dataset"])]
             return measure(graph, context, control=self.controls(cell))
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart(
-                "speedup",
-                f"fig7_{FILES[task]}",
-                f"SIS over other ways to draw: {words}",
-                lambda rows, task=task: gain_points(rows, task),
-                baseline_label="the way of the row",
-                xlabel="time of the other / time of SIS (binary tree)",
-                interval=ROUND_INTERVAL,
-                exact=False,
-            )
-            for task, words in TASKS.items()
-        ]
-
-    def answer(self, rows: Rows) -> str:
-        found = Table.of(rows, experiment=NAME)
-        if not found:
-            return ""
-        said = []
-        for task, names in (("node 3", (*ITS, "keys")), ("subgraph 10^4", ("brs", "brs rest"))):
-            parts = []
-            for name in names:
-                known = found.where("speedup", setting=task, baseline=name).values
-                if known:
-                    parts.append(f"{NAMES[name]} {min(known):.1f} to {max(known):.1f}x")
-            said.append(f"{TASKS[task]}: {', '.join(parts)}")
-        return f"SIS against {'; '.join(said)}."
 
 
 def measure(graph: GridGraph, context: RunContext, *, control: bool) -> Measurement:
@@ -232,46 +320,3 @@ def checked_draws() -> list[ResultCheck]:
     """Checks of every way to draw but the one that is biased as printed."""
     ways = [way for way in TITLES if way not in ("brs_literal", "reservoir")]
     return check_draws({way: chosen(way) for way in ways}, (1, 2, 3, 5, 8, 1))
-
-
-def gain(rows: Rows, task: str, way: str) -> Ratio | None:
-    """Time of another sampler relative to SIS, where it was raced; geometric mean over graphs."""
-    return mean_ratio(Table.of(rows).where("speedup", setting=task, baseline=way), "dataset")
-
-
-def left_out(row: Any, task: str, way: str) -> bool:
-    """Return True if a way was not raced beside others; the row's notes say why."""
-    raced = Table.of([row]).where("sampling_time", setting=task)
-    return bool(raced) and not raced.where(method=way)
-
-
-def gain_points(rows: Rows, task: str) -> list[dict[str, Any]]:
-    """Points of `speedup`: every way to draw over SIS, by graph."""
-    ways = FRONTIERS if task.startswith("subgraph") else POOLED
-    points: list[dict[str, Any]] = []
-    for cell in cells_of(rows_of(rows, experiment=NAME)):
-        row = cell[-1]
-        for way in ways[1:]:
-            common = {
-                "row": panel(row),
-                "system": "tgcn",
-                "baseline": NAMES[way],
-                "panel": NAMES[way],
-                "twin": False,
-                "row_ids": [one.id for one in cell],
-            }
-            ratio = gain(cell, task, way)
-            if ratio is not None:
-                points.append(
-                    {"value": ratio.value, "low": ratio.low, "high": ratio.high, "n": ratio.n}
-                    | common
-                )
-            elif left_out(row, task, way):
-                points.append({"failed": TOO_SLOW, "failed_system": NAMES[way], **common})
-    for row in failures(rows, NAME):
-        points.append(
-            {"row": graph_title(row.params["dataset"]), "system": "tgcn", "baseline": BASE,
-             "failed": failed(row), "failed_system": "tgcn", "panel": NAMES[ways[1]],
-             "row_ids": [row.id]}
-        )  # fmt: skip
-    return points

@@ -2,230 +2,185 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+import math
+from collections.abc import Mapping
+from dataclasses import replace
 
-from dgbench.lab.charts import chart, failed, failures, sweep
-from dgbench.lab.compare import Ratio, ratio_of
-from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab import line_rules, outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import MeasuredQuantity, observed
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import last_rows, mean_ratio
+from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.tgcn.frontier import REPLACED
-from dgbench.systems.tgcn.methods import BASE, LINEAR, TITLES, series_of
+from dgbench.systems.tgcn.methods import series_of
 from dgbench.systems.tgcn.races import PROCESSES
-from dgbench.systems.tgcn.single_draws import (
-    HALF,
-    READY,
-    SIZES,
-    measure,
+from dgbench.systems.tgcn.settings import FORMS
+from dgbench.systems.tgcn.single_draws import HALF, READY, SIZES, measure
+
+LITTLE = 2.0
+"""Factor of a draw's time for ten times the set, up to which it rises only a little."""
+STRONG = 3.0
+"""Factor from which it grows strongly; linear is 10, its root 3.2."""
+NEAR = 2.0
+"""Factor up to which counts are proportional to the set."""
+ITS_FORMS = {
+    "ITS scan": ("its_linear", READY),
+    "ITS list": ("its_list", HALF),
+    "ITS rebuild": ("its_rebuild", READY),
+    "ITS bitmap": ("its_bitmap", READY),
+}
+"""Forms of ITS. A list of the taken is short until much of the set is drawn."""
+BRS_FORMS = {"BRS on a frontier": ("brs", REPLACED), "BRS on a set": ("brs", READY)}
+WHY = "which form of ITS is meant, and whether BRS draws from a set or a frontier, is not said"
+
+TIME = observed("sampling_time", per=("weights", "method", "size"))
+GROWTH = observed("growth", weights="equal")
+"""Time of a draw over that from a tenth of the set."""
+WORK = observed("draw_work", per="size")
+
+
+def any_value(_: object) -> bool:
+    return True
+
+
+def per_decade(method: str, setting: str) -> MeasuredQuantity:
+    """Factor of a draw's time for ten times the set, geometric mean over the sizes."""
+    growth = GROWTH.where(method=method, setting=setting, size=any_value)
+    return growth.pooled("workloads")
+
+
+def per_draw(work: MeasuredQuantity, setting: str = READY) -> MeasuredQuantity:
+    """Nodes and elements that a draw passes, by size."""
+    of = {name: work.where(of=name, setting=setting) for name in ("steps", "read", "draws")}
+    return (of["steps"] + of["read"]) / of["draws"]
+
+
+def work_of(method: str, setting: str) -> MeasuredQuantity:
+    """Nodes and elements that a draw of a method passes in a set of equal weights, by size."""
+    return per_draw(WORK.where(weights="equal", method=method), setting)
+
+
+def is_proportional(counts: Mapping[int, float]) -> bool:
+    """Return True if counts for each element are alike at all sizes."""
+    shares = [count / size for size, count in counts.items()]
+    return min(shares) > 0 and max(shares) <= NEAR * min(shares)
+
+
+def is_logarithmic(counts: Mapping[int, float], per_level: float = 1) -> bool:
+    """Return True if counts are at most `per_level` per level of a binary tree and one more."""
+    return all(count <= per_level * (math.ceil(math.log2(n)) + 1) for n, count in counts.items())
+
+
+def linear(method: str, setting: str) -> outcomes.Rule:
+    """Draws of a method pass as many items as are proportional to the set."""
+    return line_rules.each_line(work_of(method, setting), "size", is_proportional)
+
+
+def in_levels(of: str) -> outcomes.Rule:
+    """Steps of a search or of a change are at most the levels of a binary tree."""
+    return line_rules.each_line(WORK.where(weights="equal", of=of), "size", is_logarithmic)
+
+
+def total(its: str, brs: str) -> outcomes.Rule:
+    """A draw of SIS is logarithmic, those of forms of ITS and BRS are linear."""
+    sis = WORK.where(weights="equal", method="sis", setting=READY)
+    steps = sis.where(of="steps") / sis.where(of="draws")
+    return combine.both(
+        line_rules.each_line(steps, "size", lambda counts: is_logarithmic(counts, 2)),
+        linear(*ITS_FORMS[its]), linear(*BRS_FORMS[brs]),
+    )  # fmt: skip
+
+
+READ, DRAWS = (
+    WORK.where(weights="equal", method="brs", setting=REPLACED, of=of) for of in ("read", "draws")
 )
-
-NAME: Final = "fig8"
-WEIGHTS: Final = {
-    "smoke": ("equal",),
-    "quick": ("equal",),
-    "full": ("equal", "degrees"),
-    "paper": ("equal", "degrees"),
-}
-"""Equal, as for node-wise and layer-wise sampling, or of a power law as degrees are."""
-PANELS: Final = {
-    READY: "one draw, its table or tree ready",
-    HALF: "half of the set, building included",
-    REPLACED: "one step of a frontier",
-}
-
-Rows = Sequence[Any]
+_FRONTIER, _SET = BRS_FORMS
 
 
-class Fig8(Grid):
-    paper = "tgcn"
-    name = NAME
-    title = "Figure 8: one draw as the set grows"
+class Fig8(FormExperiment):
+    forms = replace(FORMS, labels={**FORMS.labels, "method": series_of})
+    name = "fig8"
     device = "cpu"
-    question = "Which samplers slow down as the set that they draw from grows?"
-    reading = (
-        "Processor time of one thread. With its table or tree ready, a draw is the difference "
-        "between many draws and one, over their number. Half of the set is drawn with building in "
-        "the time, so that a draw is the whole over the number drawn. A step of a frontier "
-        "replaces the drawn vertex by a neighbour, whose degree enters the tree (SIS) or the "
-        "prefix sums (BRS): only there does BRS cost time linear in the set. Methods that take "
-        "all at once have no single draw. Counts of steps and of elements read are exact."
-    )
-    claims = (
-        "tgcn-fig8-sis-flat",
-        "tgcn-fig8-its-brs-grow",
-        "tgcn-fig8-order",
-        "tgcn-s2-brs-complexity",
-        "tgcn-s2-its-complexity",
-        "tgcn-s3-sis-query-complexity",
-        "tgcn-s3-sis-modify-complexity",
-        "tgcn-s3-sis-total-complexity",
-        "tgcn-s3-sis-no-repeats",
-        "tgcn-s3-tree-height-example",
-    )
-    control: ClassVar = {"weights": "equal"}
-    axes: ClassVar = {"weights": WEIGHTS}
-    repeats: ClassVar = PROCESSES
+    control = {"weights": "equal"}
+    axes = {"weights": {"smoke": ("equal",), "quick": ("equal",), None: ("equal", "degrees")}}
+    """Equal, as for node-wise and layer-wise sampling, or of a power law as degrees are."""
+    repeats, interleaved = PROCESSES, True
     group = "{weights}"
-    timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 3600}
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [self.cell(one, preset, interleaved=True) for one in self.points(preset, device)]
+    timeout_s = {"smoke": 60, "quick": 120, "full": 1800, "paper": 3600}
+    headline, unit = (
+        GROWTH.where(setting=READY, size=any_value).per("method").pooled("workloads"),
+        "x",
+    )
+    figure_forms = (
+        Sweep(
+            "fig8", "Time of one draw by the size of the set",
+            {
+                "one draw, its table or tree ready": TIME.where(setting=READY),
+                "half of the set, building included": TIME.where(setting=HALF),
+                "one step of a frontier": TIME.where(setting=REPLACED, weights=("equal",)),
+            },
+            panel="{of}, {weights} weights", series="{method}", x="size",
+            without="skipped: too many elements to read", xlabel="elements to draw from",
+            ylabel="seconds of a draw", base=10, guide_slope=1.0, names=False,
+        ),
+        Sweep(
+            "fig8_counts", "Steps and elements of one draw by the size of the set",
+            per_draw(WORK.per("weights", "method")).map(lambda count: count or math.nan),
+            panel="{weights} weights", series="{method}", x="size",
+            gaps={"series": "SIS", "x": SIZES["smoke"][0]}, xlabel="elements to draw from",
+            ylabel="steps and elements read", base=10, guide_slope=1.0, names=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "tgcn-fig8-sis-flat": rules.all_below(
+            GROWTH.where(method="sis", setting=(READY, HALF)).per("size"), LITTLE, unit="x"
+        ),
+        "tgcn-fig8-its-brs-grow": combine.interpretations(
+            WHY,
+            {
+                words: rules.all_above(
+                    per_decade(*form), STRONG, report=rules.largest
+                )
+                for words, form in {**ITS_FORMS, **BRS_FORMS}.items()
+            },
+        ),
+        "tgcn-fig8-order": combine.interpretations(
+            WHY,
+            {
+                words: line_rules.clearly_above(per_decade(*form), per_decade("sis", READY))
+                for words, form in {**ITS_FORMS, **BRS_FORMS}.items()
+            },
+        ),
+        "tgcn-s2-brs-complexity": line_rules.each_line(READ / DRAWS, "size", is_proportional),
+        "tgcn-s2-its-complexity": combine.interpretations(
+            WHY,
+            {
+                words: linear(*form)
+                for words, form in {**ITS_FORMS, "alias tables": ("alias", READY)}.items()
+            },
+        ),
+        "tgcn-s3-sis-query-complexity": in_levels("search"),
+        "tgcn-s3-sis-modify-complexity": in_levels("modify"),
+        "tgcn-s3-sis-total-complexity": combine.interpretations(
+            WHY,
+            {
+                f"{its}, {brs}": total(its, brs)
+                for its, brs in [*((its, _FRONTIER) for its in ITS_FORMS), ("ITS scan", _SET)]
+            },
+        ),
+        "tgcn-s3-sis-no-repeats": rules.all_equal(
+            observed(
+                "draw_work", of="redraws", method="sis", setting=any_value, size=any_value
+            ).pooled("sum"), 0,
+        ),
+        "tgcn-s3-tree-height-example": rules.all_equal(
+            observed("draw_work", weights="equal", of=("changed", "path")), 4
+        ),
+    }  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():
             kind = str(cell.params["weights"])
             return measure(kind, context.preset, control=self.controls(cell))
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("fig8", "Time of one draw by the size of the set", time_points,
-                xlabel="elements to draw from", ylabel="seconds of a draw", base=10,
-                guide_slope=1.0, names=False),
-            sweep("fig8_counts", "Steps and elements of one draw by the size of the set",
-                count_points, xlabel="elements to draw from", ylabel="steps and elements read",
-                base=10, guide_slope=1.0, names=False),
-            chart("correctness", "fig8_checks",
-                "Half of a set without repeats: time of a draw, and what was checked",
-                checked_points, columns=("duplicates", "redraws"),
-                xlabel="time of a draw, building included",
-                interval="that of the ratio to SIS, turn by turn, at its median",
-                checked="redraws: for each draw; whether draws are biased is not checked"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = rows_of(rows, experiment=NAME)
-        if not found:
-            return ""
-        row = found[0]
-
-        def grown(method: str, setting: str) -> tuple[float, int]:
-            known = draw_times(row, method, setting)
-            return known[max(known)] / known[min(known)], max(known)
-
-        sizes = sizes_of(row)
-        sis, bitmap, scan = (grown(m, READY)[0] for m in ("sis", "its_bitmap", "its_linear"))
-        brs, largest = grown("brs", REPLACED)
-        return (
-            f"From {sizes[0]:,} to {sizes[-1]:,} elements a draw of SIS takes {sis:.1f}x as long, "
-            f"of ITS with a bitmap {bitmap:.1f}x, of ITS with a scan {scan:.0f}x; a step of BRS on "
-            f"a frontier of up to {largest:,} takes {brs:.0f}x."
-        )
-
-
-def sizes_of(row: Any) -> list[int]:
-    """Sizes of the sets of a row, ascending."""
-    return sorted(Table.of([row]).where("sampling_time", method=BASE).by("size"))
-
-
-def draw_times(row: Any, method: str, setting: str) -> dict[int, float]:
-    """Seconds of a draw by size."""
-    return Table.of([row]).where("sampling_time", method=method, setting=setting).numbers("size")
-
-
-def growth_of(rows: Rows, method: str, setting: str) -> dict[int, Ratio]:
-    """Growth of a draw's time over the size before, by size, over all processes."""
-    found = Table.of(rows).where("growth", method=method, setting=setting).by("size")
-    return {size: ratio for size in sorted(found) if (ratio := ratio_of(found[size])) is not None}
-
-
-def per_decade(rows: Rows, method: str, setting: str) -> Ratio | None:
-    """Factor of a draw's time for ten times the set, geometric mean over the sizes."""
-    return mean_ratio(Table.of(rows).where("growth", method=method, setting=setting), "size")
-
-
-def counted(row: Any, method: str, what: str, setting: str = READY) -> dict[int, float]:
-    """`steps`, `read`, `redraws` or `rebuilt` of one draw, by size."""
-    found = Table.of([row]).where("draw_work", method=method, setting=setting)
-    counts, draws = (found.where(of=of).numbers("size") for of in (what, "draws"))
-    return {size: counts[size] / draws[size] for size in sizes_of(row) if draws.get(size)}
-
-
-def time_points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `sweep`: seconds of a draw by size, a panel for each way to count a draw."""
-    points: list[dict[str, Any]] = []
-    for row in last_rows(rows, NAME):
-        weights = row.params["weights"]
-        words = "" if weights == "equal" else f", weights like {weights}"
-        for setting, title in PANELS.items():
-            if setting == REPLACED and weights != "equal":
-                continue  # degrees of the graph are the weights there
-            based = draw_times(row, BASE, setting)
-            for method in TITLES:
-                times = draw_times(row, method, setting)
-                for size in sizes_of(row):
-                    common = {
-                        "panel": title + (words if setting != REPLACED else ""),
-                        "series": series_of(method),
-                        "x": size,
-                        "row_ids": [row.id],
-                    }
-                    if size in times:
-                        points.append({"y": times[size], **common})
-                    elif setting == HALF and method in LINEAR and size in based:
-                        reason = f"skipped: {(size // 2) * size // 4:.0e} elements to read"
-                        points.append({"failed": reason, **common})
-    return points + [
-        {"panel": PANELS[READY], "series": TITLES["sis"], "x": SIZES["smoke"][0],
-         "failed": failed(row), "row_ids": [row.id]}
-        for row in failures(rows, NAME)
-    ]  # fmt: skip
-
-
-def checked_points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `correctness`: half of the largest set that every method drew from, a panel for
-    each kind of weights. That no element came twice was checked as draws were counted."""
-    points: list[dict[str, Any]] = []
-    for row in last_rows(rows, NAME):
-        drawn = draw_times(row, LINEAR[0], HALF)
-        if not drawn:
-            continue
-        size = max(drawn)
-        half = Table.of([row]).where(setting=HALF, size=size)
-        seconds = half.where("sampling_time").numbers("method")
-        slower = half.where("speedup").by("baseline")
-        for method in (method for method in TITLES if method in seconds):
-            point = {
-                "panel": f"half of {size:,}, {row.params['weights']} weights",
-                "system": "tgcn" if method == BASE else TITLES[method],
-                "seconds": seconds[method],
-                "row_ids": [row.id],
-            }
-            if method in slower and (ratio := slower[method].one().of).low is not None:
-                point |= {"low": seconds[BASE] * ratio.low, "high": seconds[BASE] * ratio.high}
-            if redraws := counted(row, method, "redraws", HALF):
-                point["duplicates"] = row.deviation["repeats"]
-                point["redraws"] = redraws[size]
-            points.append(point)
-    return points + [
-        {"system": "tgcn", "failed": failed(row), "row_ids": [row.id]}
-        for row in failures(rows, NAME)
-    ]  # fmt: skip
-
-
-def count_points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `sweep`: what a draw touches, by size."""
-    points: list[dict[str, Any]] = []
-    for row in last_rows(rows, NAME):
-        weights = row.params["weights"]
-        for method in TITLES:
-            steps, read = (counted(row, method, what) for what in ("steps", "read"))
-            points += [
-                {
-                    "panel": f"{weights} weights",
-                    "series": series_of(method),
-                    "x": size,
-                    "y": steps[size] + read[size],
-                    "counted": True,
-                    "row_ids": [row.id],
-                }
-                for size in steps
-                if steps[size] + read[size] > 0
-            ]
-    return points + [
-        {"panel": "equal weights", "series": TITLES["sis"], "x": SIZES["smoke"][0],
-         "failed": failed(row), "row_ids": [row.id]}
-        for row in failures(rows, NAME)
-    ]  # fmt: skip

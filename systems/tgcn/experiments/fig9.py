@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
 
-from dgbench.lab.charts import chart, failed, failures
-from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import Estimate, EvaluationContext, gaps_of_failures, real_data
+from dgbench.lab.figure_forms import FigureForm
+from dgbench.lab.quantities import MeasuredQuantity, computed, observed
+from dgbench.lab.study import FormExperiment
 from dgbench.lab.time_to_quality import PROCESSOR
 from dgbench.runtime.statistics import t_quantile
 from dgbench.runtime.threads import threads
-from dgbench.systems.base import (
-    Cell,
-    FigureSpec,
-    Measurement,
-    Preset,
-    RunContext,
-)
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.accuracy_runs import (
     DYGNN,
+    JODIE,
     LARGE,
+    MAJORITY,
     OURS,
     PLAIN,
     SCORES,
@@ -33,39 +33,155 @@ from dgbench.systems.tgcn.accuracy_runs import (
     observe_memory,
     run_pieces,
 )
-from dgbench.systems.tgcn.settings import (
-    PIECES,
-    graph_title,
-    panel,
+from dgbench.systems.tgcn.settings import FORMS, PIECES
+
+TITLES = {"classify": "accuracy of classes", "link": "average precision of links"}
+RUN = ("dataset", "seed")
+GB = 1e-9 * observed("memory", dataset=LARGE)
+STATE, ROOM = GB.where(of="state", setting=DYGNN), GB.where(of="device")
+
+
+def score(task: str, **where: Any) -> MeasuredQuantity:
+    """Score of each piece of a run; a piece is scored before it is trained on."""
+    return observed(SCORES[task], per=(*RUN, "piece"), task=task, **where)
+
+
+def learned(setting: str, task: str = "classify") -> MeasuredQuantity:
+    """Percent of each piece but the first, before which nothing was trained."""
+    return 100 * score(task, setting=setting, piece=lambda piece: bool(piece))
+
+
+def over_seeds(gaps: MeasuredQuantity) -> MeasuredQuantity:
+    """Mean over graphs of the means of their seeds, with its interval over seeds.
+
+    Graphs are those named, so that only what differs between seeds of one graph is noise; their
+    variances add up as Welch and Satterthwaite do. One with a single seed leaves no interval.
+    """
+
+    def mean(context: EvaluationContext) -> Iterator[tuple[Mapping[str, Any], Estimate]]:
+        by_graph: dict[str, list[float]] = {}
+        estimates = gaps.estimates(context)
+        for at, one in estimates.items():
+            by_graph.setdefault(dict(at)["dataset"], []).append(one.value)
+        if by_graph:
+            rows = {row.id: row for one in estimates.values() for row in one.rows}
+            yield {}, welch_mean(list(by_graph.values()), tuple(rows.values()))
+
+    return computed(mean, per=())
+
+
+def welch_mean(groups: Sequence[Sequence[float]], rows: tuple[Any, ...]) -> Estimate:
+    """Mean of the means of groups, and its t interval where each has several members."""
+    middle = fmean(map(fmean, groups))
+    if min(map(len, groups)) < 2:
+        return Estimate(middle, rows=rows, kind="seeds")
+    parts = [
+        sum((one - fmean(group)) ** 2 for one in group)
+        / ((len(group) - 1) * len(group) * len(groups) ** 2)
+        for group in groups
+    ]
+    free = sum(part**2 / (len(group) - 1) for part, group in zip(parts, groups, strict=True))
+    total = sum(parts)
+    half = t_quantile(total**2 / free, 0.95) * math.sqrt(total) if total else 0.0
+    return Estimate(middle, middle - half, middle + half, rows, "seeds")
+
+
+def ahead(first: str, second: str, task: str = "classify") -> MeasuredQuantity:
+    """Points by which a contender is ahead of another on the same pieces of the same runs."""
+    gaps = learned(first, task) - learned(second, task)
+    return over_seeds(gaps.keep(real_data).mean_over("piece"))
+
+
+def not_behind(lead: MeasuredQuantity) -> outcomes.Rule:
+    """A lead in points is no loss, by its interval over seeds."""
+    return rules.all_above(lead, 0.0, unit="points")
+
+
+def last_thirds(context: EvaluationContext) -> Iterator[tuple[Mapping[str, Any], Estimate]]:
+    """Points by which the last third of a run's pieces is ahead of the first one."""
+    runs: dict[tuple[Any, Any], list[Estimate]] = {}
+    for at, one in learned(OURS).keep(real_data).estimates(context).items():
+        runs.setdefault((dict(at)["dataset"], dict(at)["seed"]), []).append(one)
+    for run, scores in runs.items():
+        if third := len(scores) // 3:
+            early, late = (
+                fmean(o.value for o in part) for part in (scores[:third], scores[-third:])
+            )
+            rows = {row.id: row for one in scores for row in one.rows}
+            yield (
+                dict(zip(RUN, run, strict=True)),
+                Estimate(late - early, rows=tuple(rows.values())),
+            )
+
+
+ABOVE_MAJORITY = learned(OURS).where(dataset=(LARGE,)) - 100 * observed(
+    "accuracy", per="seed", dataset=LARGE, setting=MAJORITY, task="classify"
 )
 
-NAME: Final = "fig9"
+
+def contender_form(title: str) -> str:
+    """A contender as figures know it: its system's name, and its form behind a comma."""
+    form = {WHOLE: ", states of all edges", PLAIN: ", no propagation"}.get(title, "")
+    return SYSTEMS[title][0] + form
 
 
-class Fig9(Grid):
-    paper = "tgcn"
-    name = NAME
-    title = "Figure 9: accuracy over time"
-    question = "What does training on half of the edges, in intervals, cost in accuracy?"
-    reading = (
-        "The events are cut into 11 pieces; each is scored before it is trained on, so nothing is "
-        "seen too early, and once. The paper names no classes: where vertices have none, they are "
-        "quartiles of a vertex's number of events, of a tenth of the vertices that are never "
-        "taught; average precision of links stands beside. DyGNN and JODIE train edge by edge in "
-        "t-batches on all edges, T-GCN in intervals on half of them; all are scored in t-batches. "
-        "The paper does not say whether states see the other half: as T-GCN they do not, beside it "
-        "they take it in without a loss. "
-        "On Twitter only T-GCN runs, and the memory of the baselines is counted at the printed "
-        "size. The paper's times are drawn at random, so that little of its curves lies in time."
-    )
-    claims = (
-        "tgcn-fig9-no-accuracy-loss",
-        "tgcn-fig9-twitter",
-        "tgcn-fig9-stable-over-time",
-        "tgcn-s64-dygnn-over-jodie",
-    )
+def seconds_before(
+    context: EvaluationContext, dims: Mapping[str, Any], one: Estimate
+) -> dict[str, Any]:
+    """The piece, counted from 1, and the seconds of training before it.
+
+    Seconds are the processor's, as accuracies may be measured beside other work; rows of older
+    runs kept none.
+    """
+    row = {name: dims[name] for name in (*RUN, "setting", "task")}
+    times = observed("epoch_time", per="piece", clock=PROCESSOR, **row).pooled("last")
+    spent = {dict(at)["piece"]: each.value for at, each in times.estimates(context).items()}
+    before = sum(each for piece, each in spent.items() if piece < dims["piece"])
+    return {"x": dims["piece"] + 1, "seed": dims["seed"]} | ({"seconds": before} if spent else {})
+
+
+def curves(task: str) -> FigureForm:
+    """The figure of one task: score by piece, of every seed."""
+    return FigureForm(
+        "curves", f"fig9_{task}",
+        f"{TITLES[task]} by piece of time, each scored before it is trained on",
+        score(task, setting=SYSTEMS.__contains__).per("setting", "task").keep(gaps_of_failures),
+        {"panel": "{dataset}", "series": "{setting}"}, more=seconds_before,
+        gaps={"series": "tgcn", "x": 1},
+        options={
+            "xlabel": "piece of time", "ylabel": TITLES[task],
+            "start": "same seeds, and parameters that each model draws from them",
+        },
+    )  # fmt: skip
+
+
+class Fig9(FormExperiment):
+    forms = replace(FORMS, labels={**FORMS.labels, "setting": contender_form})
+    name = "fig9"
     group = "{dataset}/{seed}"
-    timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 3600, "paper": 86400}
+    timeout_s = {"smoke": 60, "quick": 120, "full": 3600, "paper": 86400}
+
+    headline, unit = ahead(OURS, DYGNN), "points"
+    figure_forms = tuple(map(curves, TASKS))
+    claims = {
+        "tgcn-fig9-no-accuracy-loss": combine.interpretations(
+            "whether states see the edges that are not trained on is not said",
+            {
+                "states see sampled edges": not_behind(ahead(OURS, DYGNN)),
+                "states see all edges": not_behind(ahead(WHOLE, DYGNN)),
+            },
+        ),
+        "tgcn-fig9-twitter": combine.by_model(
+            combine.both(
+                rules.all_above(
+                    over_seeds(ABOVE_MAJORITY.mean_over("piece")), 0.0, unit="points"
+                ),
+                rules.all_above(STATE - ROOM, 0.0, unit="GB"),
+            ), "size of a state by formula",
+        ),
+        "tgcn-fig9-stable-over-time": not_behind(over_seeds(computed(last_thirds, per=RUN))),
+        "tgcn-s64-dygnn-over-jodie": not_behind(ahead(DYGNN, JODIE)),
+    }  # fmt: skip
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
         size = SIZES[preset]
@@ -87,162 +203,3 @@ class Fig9(Grid):
         if name == LARGE:
             observe_memory(found)
         return found
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart(
-                "curves",
-                f"{NAME}_{kind}",
-                f"{TITLES[kind]} by piece of time, each scored before it is trained on",
-                lambda rows, kind=kind: figure_points(rows, kind),
-                xlabel="piece of time",
-                ylabel=TITLES[kind],
-                start="same seeds, and parameters that each model draws from them",
-            )
-            for kind in TASKS
-        ]
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = [row for row in ran(rows) if row.params["dataset"] != LARGE]
-        if not found:
-            return ""
-        words = []
-        for kind in TASKS:
-            lead = over(found, kind, OURS, DYGNN)
-            if lead is None:
-                continue
-            means = ", ".join(
-                f"{graph_title(row.params['dataset'])} {mean(row, kind, OURS):.2f} against "
-                f"{mean(row, kind, DYGNN):.2f}"
-                for row in found
-                if row.params["seed"] == 1
-            )
-            words.append(f"{TITLES[kind]}: T-GCN comes out {lead} points from DyGNN ({means})")
-        return "; ".join(words) + "."
-
-
-TITLES: Final = {"classify": "accuracy of classes", "link": "average precision of links"}
-
-
-# --- what rows say --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Lead:
-    """A mean difference of two contenders, in points.
-
-    Attributes:
-        value: the mean over graphs of the means of their seeds.
-        low, high: 95 % interval over seeds, infinite where a graph has a single one.
-        seeds: of the graph that has the fewest.
-        by_graph: mean of each graph.
-    """
-
-    value: float
-    low: float
-    high: float
-    seeds: int
-    by_graph: dict[str, float]
-
-    @property
-    def side(self) -> int:
-        """1 if the whole interval lies above 0, -1 if below, else 0."""
-        return 1 if self.low > 0 else -1 if self.high < 0 else 0
-
-    def __str__(self) -> str:
-        if math.isinf(self.low):
-            return f"{self.value:+.1f} (one seed)"
-        return f"{self.value:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
-
-
-def lead(gaps: Mapping[tuple[str, Any], Sequence[float]]) -> Lead | None:
-    """The lead from differences between 0 and 1 of each piece, by graph and seed; None without any.
-
-    A seed is one observation: its pieces are averaged first. Graphs are those named, so that only
-    what differs between seeds of one graph is noise; their variances add up as Welch and
-    Satterthwaite do.
-    """
-    by_graph: dict[str, list[float]] = {}
-    for (graph, _), each in gaps.items():
-        if each:
-            by_graph.setdefault(graph, []).append(100 * sum(each) / len(each))
-    if not by_graph:
-        return None
-    means = {graph: sum(points) / len(points) for graph, points in by_graph.items()}
-    middle, fewest = sum(means.values()) / len(means), min(map(len, by_graph.values()))
-    if fewest < 2:
-        return Lead(middle, -math.inf, math.inf, fewest, means)
-    parts = [
-        sum((one - means[graph]) ** 2 for one in points)
-        / ((len(points) - 1) * len(points) * len(means) ** 2)
-        for graph, points in by_graph.items()
-    ]
-    free = sum(p**2 / (len(x) - 1) for p, x in zip(parts, by_graph.values(), strict=True))
-    total = sum(parts)
-    half = t_quantile(total**2 / free, 0.95) * math.sqrt(total) if total else 0.0
-    return Lead(middle, middle - half, middle + half, fewest, means)
-
-
-def ran(rows: Sequence[Any]) -> list[Any]:
-    """Rows of this experiment that ran."""
-    return rows_of(rows, experiment=NAME)
-
-
-def series(row: Any, kind: str, title: str) -> dict[int, float]:
-    """Score by piece, of those that could be scored; the first is that of an untrained network."""
-    return Table.of([row]).where(SCORES[kind], setting=title).numbers("piece")
-
-
-def learned(row: Any, kind: str, title: str) -> dict[int, float]:
-    """`series` without the piece before which nothing was trained."""
-    return {piece: value for piece, value in series(row, kind, title).items() if piece}
-
-
-def mean(row: Any, kind: str, title: str) -> float:
-    """Mean score of the pieces after the first; NaN where there is none."""
-    found = learned(row, kind, title).values()
-    return sum(found) / len(found) if found else float("nan")
-
-
-def run_of(row: Any) -> tuple[str, Any]:
-    """Graph and seed of a row."""
-    return row.params["dataset"], row.params["seed"]
-
-
-def over(rows: Sequence[Any], kind: str, high: str, low: str) -> Lead | None:
-    """Lead of one contender over another on the same pieces of the same runs."""
-    gaps: dict[tuple[str, Any], list[float]] = {}
-    for row in rows:
-        one, two = learned(row, kind, high), learned(row, kind, low)
-        gaps.setdefault(run_of(row), []).extend(one[p] - two[p] for p in one if p in two)
-    return lead(gaps)
-
-
-def series_name(title: str) -> str:
-    """A contender as figures know it: by its system's name, and its form behind a comma."""
-    name = SYSTEMS[title][0]
-    form = {WHOLE: ", states of all edges", PLAIN: ", no propagation"}.get(title, "")
-    return name + form
-
-
-def figure_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
-    """Points of `curves`: score by piece, of every seed, a panel for each graph.
-
-    Seconds are the processor's for training on the pieces before, as accuracies may be measured
-    beside other work; rows of older runs kept none.
-    """
-    points: list[dict[str, Any]] = []
-    for row in ran(rows):
-        for title in SYSTEMS:
-            times = Table.of([row]).where("epoch_time", task=kind, setting=title, clock=PROCESSOR)
-            spent = times.numbers("piece")
-            points += [
-                {"panel": panel(row), "series": series_name(title), "x": piece + 1, "y": value,
-                 "seed": row.params["seed"], "row_ids": [row.id]}
-                | ({"seconds": sum(s for p, s in spent.items() if p < piece)} if spent else {})
-                for piece, value in series(row, kind, title).items()
-            ]  # fmt: skip
-    return points + [
-        {"panel": panel(row), "series": series_name(OURS), "x": 1, "failed": failed(row)}
-        for row in failures(rows, NAME)
-    ]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable
+from typing import Any
 
-from dgbench.lab.charts import failed, failures, mark
-from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table, number
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import MeasuredQuantity, observed
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import last_rows
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.partition_runs import (
     SKEWS,
     SYNTHETIC,
@@ -21,42 +23,91 @@ from dgbench.systems.tgcn.partition_runs import (
     measure_sort,
 )
 from dgbench.systems.tgcn.races import PROCESSES
-from dgbench.systems.tgcn.settings import HELD_NAMES, TWIN_NAMES, panel
+from dgbench.systems.tgcn.settings import FORMS, HELD_NAMES, TWIN_NAMES
 
-NAME: Final = "partition"
 FILL, DEGREES, SORT, SHARE = "fill", "degrees", "sort", "share"
-SHOWN: Final = {
-    "smoke": ("lastfm", "college-msg"),
-    "quick": (*TWIN_NAMES, *HELD_NAMES),
-    "full": (*TWIN_NAMES, *HELD_NAMES),
-}
+SHOWN = {"smoke": ("lastfm", "college-msg"), None: (*TWIN_NAMES, *HELD_NAMES)}
+EVEN = 1.5
+"""Factor up to which the largest grid is as large as with uniform degrees."""
 
-Rows = Sequence[Any]
+BUSY = observed("busy_devices", per="dataset", kind=FILL, ranks=8,
+                method=("equal", "edges", "dealt"))  # fmt: skip
 
 
-class Partition(Grid):
-    paper = "tgcn"
-    name = NAME
-    title = "Section 4.1: the cut by time, source and destination"
-    question = "How even are the grids, do degrees matter, and what does the cut cost?"
-    reading = (
-        "Edges that are trained on are cut into 11 intervals of equal width and into 4 x 4 and "
-        "8 x 8 parts: of equal width as the paper cuts, with equally many edges by source, and "
-        "dealt out in turns (ours). A phase of a round lasts as long as its fullest grid, so that "
-        "grids say how many of the devices train at a time. Ids follow arrival in a twin, as in "
-        "most crawls, and in a bipartite graph all sources come first. Streams with the same "
-        "vertices and edges but other degrees show what degrees change. Partitioning is timed on "
-        "one thread, and beside an epoch of training here."
-    )
-    claims = ("tgcn-s41-partition-degree-independent", "tgcn-s65-partition-share")
-    sources: ClassVar = {"portion": "counted"}
-    control: ClassVar = {"kind": SORT}
+def sort_time(**skew: Any) -> MeasuredQuantity:
+    """Time to sort over that with uniform degrees."""
+    rate = observed("throughput", kind=SORT, per="skew")
+    return rate.where(skew=SKEWS[0]) / rate.where(**skew)
+
+
+def largest_grid(order: str, cut: str, **skew: Any) -> MeasuredQuantity:
+    """Edges of the largest grid over those with uniform degrees."""
+    of = {"of": "grid", "setting": order, "method": cut}
+    grid = observed("imbalance", kind=DEGREES, per="skew", **of)
+    return grid.where(**skew) / grid.where(skew=SKEWS[0])
+
+
+def is_even(order: str) -> outcomes.Rule:
+    """The largest grid with degrees of a power law is as large as with uniform ones."""
+    return rules.at_most(largest_grid(order, "equal", skew=SKEWS[-1]), EVEN, report=rules.largest)
+
+
+def part_of_epoch(phase: str) -> outcomes.Rule:
+    """Percent of an epoch here that a part of partitioning takes."""
+    share = observed("time_share", kind=SHARE, phase=phase, setting=None)
+    return rules.near_claim(100 * share)
+
+
+class Partition(FormExperiment):
+    forms, name = FORMS, "partition"
+    sources = {"portion": "counted"}
+    control = {"kind": SORT}
     group = ""
-    repeats: ClassVar = PROCESSES
-    timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 1800}
+    repeats, interleaved = PROCESSES, True
+    timeout_s = {"smoke": 60, "quick": 60, None: 1800}
+    headline = BUSY.where(method=("equal", "dealt"))
+    figure_forms = (
+        Sweep(
+            "partition_busy", "Devices of 8 that train at a time, by the cut of the vertices", BUSY,
+            series="{method}", x="{dataset}", gaps={"series": "equal width"},
+            more=lambda *_: {"counted": True}, xlabel="graph", ylabel="devices", ylog=False,
+            sort=False,
+        ),
+        Sweep(
+            "partition_degrees",
+            "What degrees change: edges of the largest grid, and time to sort",
+            {
+                "largest grid, ids by degree": largest_grid("rank", "equal"),
+                "largest grid, ids mixed": largest_grid("mixed", "equal"),
+                "largest grid, dealt": largest_grid("rank", "dealt"),
+                "time": sort_time(),
+            },
+            series="of", x="skew", gaps={"series": "time", "x": 0.0},
+            xlabel="exponent of Zipf's law", ylabel="over uniform degrees", xlog=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "tgcn-s41-partition-degree-independent": combine.interpretations(
+            "what must not depend on degrees is not said",
+            {
+                "edges of a grid, ids by degree": is_even("rank"),
+                "edges of a grid, ids mixed": is_even("mixed"),
+                "time of the cut": rules.all_below(
+                    sort_time(skew=SKEWS[-1]).pooled("workloads"), EVEN, report=rules.largest
+                ),
+            },
+        ),
+        "tgcn-s65-partition-share": combine.interpretations(
+            "what belongs to the partition is not said",
+            {
+                "the sort alone": part_of_epoch("cut"),
+                "with negatives, rows and counts of every interval": part_of_epoch("plan"),
+            },
+        ),
+    }
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
-        yield from ({"kind": FILL, "dataset": n} for n in SHOWN.get(preset, SHOWN["full"]))
+        yield from ({"kind": FILL, "dataset": n} for n in by_preset(SHOWN, preset))
         yield {"kind": SHARE, "dataset": TRAINED}
         yield {"kind": DEGREES}
         yield {"kind": SORT}
@@ -69,7 +120,6 @@ class Partition(Grid):
                 one,
                 preset,
                 group="/".join(one.values()),
-                interleaved=True,
                 **({"repeats": 1} if one["kind"] in once else {}),
             )
             for one in self.points(preset, device)
@@ -85,101 +135,3 @@ class Partition(Grid):
                 return measure_sort(*size, control=self.controls(cell))
             work = {FILL: measure_fill, SHARE: measure_share}[kind]
             return work(str(cell.params["dataset"]), context)
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            FigureSpec(
-                kind="sweep",
-                name="partition_busy",
-                title="Devices of 8 that train at a time, by the cut of the vertices",
-                points=busy_points,
-                options={"xlabel": "graph", "ylabel": "devices", "ylog": False, "sort": False},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="partition_degrees",
-                title="What degrees change: edges of the largest grid, and time to sort",
-                points=degree_points,
-                options={"xlabel": "exponent of Zipf's law", "ylabel": "over uniform degrees",
-                         "xlog": False},
-            ),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        words = []
-        busy = Table.of(last_rows(rows, NAME, kind=FILL)).where("busy_devices", ranks=8)
-        if busy:
-            equal = busy.where(method="equal")
-            least, most = (f(equal, key=lambda one: one.value) for f in (min, max))
-            dealt = busy.where(method="dealt").values
-            words.append(
-                f"parts of equal width let {least.value:.1f} ({panel(least.row)}) to "
-                f"{most.value:.1f} ({panel(most.row)}) of 8 "
-                f"devices train at a time, dealt ones {min(dealt):.1f} to {max(dealt):.1f}"
-            )
-        for row in last_rows(rows, NAME, kind=SHARE):
-            share = 100 * number(row, "time_share", phase="cut", setting=None)
-            words.append(f"on {panel(row)} the cut takes {share:.2f} % of an epoch here")
-        said = "; ".join(words)
-        return f"{said[0].upper()}{said[1:]}." if said else ""
-
-
-CUT_TITLES: Final = {"equal": "equal width", "edges": "equal edges", "dealt": "dealt (ours)"}
-
-
-def busy_points(rows: Rows) -> list[dict[str, Any]]:
-    """Devices of 8 that train at a time."""
-    points = [
-        mark(
-            row,
-            series=title,
-            x=panel(row),
-            y=number(row, "busy_devices", method=cut, ranks=8),
-            counted=True,
-        )
-        for row in last_rows(rows, NAME, kind=FILL)
-        for cut, title in CUT_TITLES.items()
-    ]
-    return points + [
-        {"series": CUT_TITLES["equal"], "x": panel(row), "failed": failed(row)}
-        for row in failures(rows, NAME, kind=FILL)
-    ]
-
-
-def largest_grid(row: Any, order: str, cut: str) -> dict[float, float]:
-    """Edges of the largest grid by skew, over those with uniform degrees."""
-    found = Table.of([row]).where("imbalance", of="grid", setting=order, method=cut)
-    by_skew = found.numbers("skew")
-    return {skew: value / by_skew[0.0] for skew, value in by_skew.items()}
-
-
-def sort_time(row: Any, skew: float) -> float:
-    """Time to sort at this skew, over that with uniform degrees."""
-    by_skew = Table.of([row]).where("throughput").numbers("skew")
-    return by_skew[0.0] / by_skew[skew]
-
-
-def degree_points(rows: Rows) -> list[dict[str, Any]]:
-    """The largest grid and the time to sort, over those of uniform degrees."""
-    points: list[dict[str, Any]] = []
-    for row in last_rows(rows, NAME, kind=DEGREES):
-        largest = {
-            "largest grid, ids by degree": largest_grid(row, "rank", "equal"),
-            "largest grid, ids mixed": largest_grid(row, "mixed", "equal"),
-            "largest grid, dealt": largest_grid(row, "rank", "dealt"),
-        }
-        for skew in SKEWS:
-            for series, by_skew in largest.items():
-                points.append(
-                    {"series": series, "x": skew, "y": by_skew[skew], "counted": True,
-                     "row_ids": [row.id]}
-                )  # fmt: skip
-    points += [
-        {"series": "time", "x": skew, "y": sort_time(row, skew), "row_ids": [row.id]}
-        for row in last_rows(rows, NAME, kind=SORT)
-        for skew in SKEWS
-    ]
-    return points + [
-        {"series": "time", "x": 0.0, "failed": failed(row)}
-        for row in failures(rows, NAME, kind=DEGREES)
-    ]

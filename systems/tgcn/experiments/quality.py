@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from msgspec.structs import replace as changed
 
 from dgbench.lab.quality_study import (
     CONTINUED,
@@ -16,6 +18,15 @@ from dgbench.lab.quality_study import (
 )
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext, get_system
+from dgbench.systems.base.interaction_checks import check_now
+from dgbench.systems.base.interaction_ranking import InteractionRanker, rank_interactions
+from dgbench.systems.base.interactions import (
+    InteractionData,
+    InteractionWorkload,
+    load_interactions,
+    time_unit,
+)
+from dgbench.systems.base.link_ranking import rank_scores
 from dgbench.systems.base.link_study import (
     BATCH,
     PROTOCOL,
@@ -27,9 +38,6 @@ from dgbench.systems.base.link_study import (
     score_baselines,
 )
 from dgbench.systems.tgcn.settings import BY_NAME, graph_title, workload
-
-if TYPE_CHECKING:
-    from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
 
 NAME: Final = "quality"
 LR: Final = 3e-3
@@ -154,10 +162,6 @@ def _data(
     dataset: str, model: str, seed: int, size: QualitySize
 ) -> tuple[InteractionWorkload, InteractionData]:
     """The task of a contender and its events, split as in the ranking task."""
-    from msgspec.structs import replace as changed
-
-    from dgbench.systems.base.interactions import load_interactions, time_unit
-
     task = workload(
         BY_NAME[dataset], "full", model="jodie" if model == JODIE else "dygnn", seed=seed,
         events=size.events, hidden_dim=size.width, batch=BATCH, lr=LR,
@@ -179,10 +183,6 @@ def _train(
     context: RunContext,
     found: Measurement,
 ) -> None:
-    from dgbench.systems.base.interaction_checks import check_now
-    from dgbench.systems.base.interaction_ranking import InteractionRanker, rank_interactions
-    from dgbench.systems.base.link_ranking import rank_scores
-
     one = CONTENDERS[model]
     trainer = get_system(one.system).open(
         task, device=context.device, data=data, switches=dict(one.switches), **one.options

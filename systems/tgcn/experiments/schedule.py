@@ -2,74 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable
+from typing import Any
 
-from dgbench.lab.charts import failed, failures, mark, sweep
-from dgbench.lab.grid import Grid
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.quantities import observed
 from dgbench.lab.ranks import devices_lacking
-from dgbench.lab.table import number
+from dgbench.lab.study import FormExperiment
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import last_rows
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.exchange_runs import (
     BEST,
+    COPIED,
     LITERAL,
     OFF,
     ON,
     OTHERS,
+    RENAMED,
     measure_copies,
     measure_ring,
     measure_volume,
 )
-from dgbench.systems.tgcn.settings import panel
+from dgbench.systems.tgcn.links import MACHINES
+from dgbench.systems.tgcn.settings import FORMS
 
-NAME: Final = "schedule"
 RING, VOLUME, COPIES = "ring", "volume", "copies"
-GRAPHS: Final = {
+GRAPHS = {
     "smoke": ("college-msg",),
     "quick": ("wikipedia", "enron", "flickr"),
-    "full": ("lastfm", "reddit", "flickr", "wikipedia", "enron", "sx-mathoverflow"),
+    None: ("lastfm", "reddit", "flickr", "wikipedia", "enron", "sx-mathoverflow"),
 }
-CHANNELS: Final = 128
+CHANNELS = 128
 """Floats of the embedding that is split over two channels (section 4.2)."""
-PAPERS_MACHINE: Final = "dgx1-v100"
+PAPERS_MACHINE = "dgx1-v100"
+PAIRS = 12
+"""Ordered pairs of different GPUs of a group of four."""
+TABLE = "published table of links of a DGX-1"
+"""Model of the paper's machine, whose own table is not printed."""
+OF_DGX1 = {"kind": RING, "machine": PAPERS_MACHINE}
 
-Rows = Sequence[Any]
+LINKS = observed("links", **OF_DGX1)
+BETWEEN, INSIDE = LINKS.where(of="between groups"), LINKS.where(of="inside groups", hops=1)
+DOUBLED = LINKS.where(of="doubled")
+PHASES = observed("parts", of="phases", **OF_DGX1)
+TWO_HOPS = observed("swapped", setting=LITERAL, hops=2, **OF_DGX1)
+RATE = observed("bandwidth", **OF_DGX1)
+NARROWEST, PCIE = RATE.where(link="nvlink", of="narrowest"), RATE.where(link="pcie")
+COPIED_RATE = 1e-9 * observed("bandwidth", kind=COPIES, size=COPIED[-1])
+GPU_COPIES, HOST_COPIES = (COPIED_RATE.where(link=f"{end} to gpu") for end in ("gpu", "host"))
+SWAPPED = observed("swapped", kind=VOLUME, per="dataset")
+IN_HOST, ON_DEVICES = (SWAPPED.where(method=m, link="pcie") for m in ("host", "device"))
+EXCHANGE = observed(
+    "part_time", kind=RING, phase="exchange", per="machine", setting=(LITERAL, BEST, *OTHERS)
+)
 
 
-class Schedule(Grid):
-    paper = "tgcn"
-    name = NAME
-    title = "Section 4.2: the ring of swaps"
-    question = "Does every grid get its turn over direct links, and are the links the wide ones?"
-    reading = (
-        "Rounds of 1 to 16 devices are followed part by part. Link matrices are the published one "
-        "of a DGX-1 with V100, NVSwitch, and PCIe alone; the paper does not print its own, and "
-        "GPU numbers vary between machines. A phase lasts as long as its slowest pair, by "
-        "published bandwidths. An interval moves the embedding of a destination and brings home "
-        "its gradient and the sum over its partners: three vectors of 64 floats. Rows that travel "
-        "are those that an interval names; asked one by one, a device gets those that its own "
-        "grid names. Bytes over PCIe are compared with vectors that live in host memory."
-    )
-    claims = (
-        "tgcn-s42-intergroup-cost",
-        "tgcn-s42-two-channel-split",
-        "tgcn-s42-schedule-rounds",
-        "tgcn-s42-schedule-no-two-hop",
-        "tgcn-s42-schedule-uses-dual-links",
-        "tgcn-s41-hbm-embeddings-cut-traffic",
-        "tgcn-s1-nvlink-faster-than-pcie",
-    )
-    sources: ClassVar = {"part_time": "projected"}
+def most_doubled(numbering: str) -> outcomes.Rule:
+    """As many of the eight pairs of Algorithm 6 have a doubled link as on the best ring."""
+    used, most = DOUBLED.where(setting=numbering), DOUBLED.where(setting=BEST)
+    rule = combine.as_proxy(rules.all_equal(used.over(most), 1), f"the {TABLE}")
+    return combine.shown_beside(rule, {"used": used, "possible": most}, "pairs")
+
+
+class Schedule(FormExperiment):
+    forms, name = FORMS, "schedule"
+    sources = {"part_time": "projected"}
     group = ""
-    timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 900}
+    timeout_s = {"smoke": 60, "quick": 60, None: 900}
+    headline = DOUBLED.where(setting=(LITERAL, BEST))
+    figure_forms = (
+        Sweep(
+            "schedule_seconds",
+            "Exchange of an interval of Flickr's size on 8 devices, by published links",
+            {"peer to peer": EXCHANGE.where(p2p=ON), "through the host": EXCHANGE.where(p2p=OFF)},
+            panel="machine", series="of", x="setting",
+            gaps={"series": "peer to peer", "x": LITERAL}, more=lambda *_: {"projected": True},
+            xlabel="schedule", ylabel="s", sort=False,
+        ),
+        Sweep(
+            "schedule_bytes", "Bytes of an epoch on 8 devices, by way of bringing destinations",
+            {
+                "ring, whole parts": SWAPPED.where(method="whole"),
+                "ring, named rows": SWAPPED.where(method="ring"),
+                "asked one by one": SWAPPED.where(method="asked"),
+                "PCIe, vectors in the host": IN_HOST,
+                "PCIe, vectors on devices": ON_DEVICES,
+            },
+            series="of", x="{dataset}", gaps={"series": "ring, named rows"}, xlabel="graph",
+            ylabel="bytes", sort=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "tgcn-s42-intergroup-cost": combine.by_model(
+            rules.near_claim(
+                (BETWEEN.where(hops=2) / BETWEEN.where(hops=None) + 1) / (2 - 1 / PAIRS * INSIDE),
+                of=lambda double: 2.0,
+            ), TABLE,
+        ),
+        "tgcn-s42-two-channel-split": rules.near_claim(
+            LINKS.where(of="pair").map(lambda links: CHANNELS // links)
+        ),
+        "tgcn-s42-schedule-rounds": rules.all_equal(
+            PHASES.map(lambda phases: phases // 2), lambda value, at: value
+        ),
+        "tgcn-s42-schedule-no-two-hop": combine.as_proxy(
+            rules.all_equal(TWO_HOPS, 0), f"the {TABLE}"
+        ),
+        "tgcn-s42-schedule-uses-dual-links": combine.interpretations(
+            "numbers of GPUs vary between machines and Figure 5 shows none",
+            {
+                "GPUs as published": most_doubled(LITERAL),
+                "GPUs 1 and 3, 5 and 7 exchanged": most_doubled(RENAMED),
+            },
+        ),
+        "tgcn-s41-hbm-embeddings-cut-traffic": rules.all_above(
+            IN_HOST / ON_DEVICES, 1.0, unit="x"
+        ),
+        "tgcn-s1-nvlink-faster-than-pcie": combine.first_found(
+            combine.shown_beside(
+                rules.all_above(GPU_COPIES.over(HOST_COPIES), 1.0, unit="x"),
+                {"from the host": HOST_COPIES}, "GB/s",
+            ),
+            combine.by_model(
+                rules.entries_near_claim({}, rules.all_above(NARROWEST.over(PCIE), 1.0, unit="x")),
+                TABLE,
+            ),
+        ),
+    }  # fmt: skip
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
-        from dgbench.systems.tgcn.links import MACHINES
-
         yield from ({"kind": RING, "machine": name} for name in MACHINES)
-        yield from ({"kind": VOLUME, "dataset": n} for n in GRAPHS.get(preset, GRAPHS["full"]))
+        yield from ({"kind": VOLUME, "dataset": n} for n in by_preset(GRAPHS, preset))
         yield {"kind": COPIES}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
@@ -93,85 +159,8 @@ class Schedule(Grid):
                 return measure_volume(str(cell.params["dataset"]), context)
             return measure_copies()
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("schedule_seconds",
-                "Exchange of an interval of Flickr's size on 8 devices, by published links",
-                exchange_points, xlabel="schedule", ylabel="s", sort=False),
-            sweep("schedule_bytes",
-                "Bytes of an epoch on 8 devices, by way of bringing destinations", volume_points,
-                xlabel="graph", ylabel="bytes", sort=False),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = last_rows(rows, NAME, kind=RING, machine=PAPERS_MACHINE)
-        if not found:
-            return ""
-        doubled, best = (
-            number(found[-1], "links", of="doubled", setting=ring) for ring in (LITERAL, BEST)
-        )
-        faster = exchange_time(found[-1], LITERAL) / exchange_time(found[-1], BEST)
-        return (
-            "Algorithm 6 trains every grid once over direct links; on the published table "
-            f"{doubled} of its 8 pairs have a doubled one. The best ring has {best} and leaves out "
-            f"what need not travel: {faster:.1f} times as fast."
-        )
-
 
 def _unavailable(device: str) -> str:
     if device != "cuda":
         return "needs 2 CUDA devices: links of GPUs are timed"
     return devices_lacking(2, device)
-
-
-def exchange_time(row: Any, setting: str, p2p: str = ON) -> float:
-    """Projected seconds of an interval's exchange."""
-    return number(row, "part_time", phase="exchange", setting=setting, p2p=p2p)
-
-
-def exchange_points(rows: Rows) -> list[dict[str, Any]]:
-    """Projected seconds of an interval's exchange by schedule; a panel for each machine."""
-    points = [
-        {
-            "panel": row.params["machine"],
-            "series": series,
-            "x": title,
-            "y": exchange_time(row, title, p2p),
-            "projected": True,
-            "row_ids": [row.id],
-        }
-        for row in last_rows(rows, NAME, kind=RING)
-        for title in (LITERAL, BEST, *OTHERS)
-        for series, p2p in (("peer to peer", ON), ("through the host", OFF))
-    ]
-    return points + [
-        {"panel": row.params["machine"], "series": "peer to peer", "x": LITERAL,
-         "failed": failed(row)}
-        for row in failures(rows, NAME, kind=RING)
-    ]  # fmt: skip
-
-
-def volume_points(rows: Rows) -> list[dict[str, Any]]:
-    """Bytes of an epoch: between devices, and over PCIe."""
-    series = {
-        "ring, whole parts": "whole",
-        "ring, named rows": "ring",
-        "asked one by one": "asked",
-        "PCIe, vectors in the host": "host",
-        "PCIe, vectors on devices": "device",
-    }
-    points = [
-        mark(
-            row,
-            series=title,
-            x=panel(row),
-            y=float(number(row, "swapped", method=method)),
-            counted=True,
-        )
-        for row in last_rows(rows, NAME, kind=VOLUME)
-        for title, method in series.items()
-    ]
-    return points + [
-        {"series": "ring, named rows", "x": panel(row), "failed": failed(row)}
-        for row in failures(rows, NAME, kind=VOLUME)
-    ]

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
-from dgbench.lab.charts import failed, failures, gap, mark, sweep
-from dgbench.lab.grid import Grid
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import EvaluationContext, gaps_of_failures, prefer, real_data
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.grid import by_preset
 from dgbench.lab.laws import DECIDED
 from dgbench.lab.metrics import STATED
-from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.degrees import (
-    GRID,
-)
+from dgbench.lab.printed import as_printed, plain, printed, same_printed
+from dgbench.lab.quantities import MeasuredQuantity, observed
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.degrees import GRID
 from dgbench.systems.tgcn.graph_runs import (
     DEFINITIONS,
-    SIZES,
+    HALF,
     WHOLE,
     checked_sizes,
     far,
@@ -24,58 +30,184 @@ from dgbench.systems.tgcn.graph_runs import (
     measure_graph,
     sizes,
 )
+from dgbench.systems.tgcn.printed import PRINTED_TITLE, table1
 from dgbench.systems.tgcn.settings import (
     BY_NAME,
+    FORMS,
     GRAPHS,
     HELD_NAMES,
+    PAPERS_GRAPHS,
     TWIN_NAMES,
-    graph_title,
-    panel,
 )
 
-NAME: Final = "table1"
-MACHINE: Final = "machine"
-SHOWN: Final = {
-    "smoke": ("lastfm", "college-msg"),
-    "quick": (*TWIN_NAMES, *HELD_NAMES),
-    "full": (*TWIN_NAMES, *HELD_NAMES),
-    "paper": (*TWIN_NAMES, *HELD_NAMES),
+MACHINE = "machine"
+SHOWN = {"smoke": ("lastfm", "college-msg"), None: (*TWIN_NAMES, *HELD_NAMES)}
+NEEDS_FILES = "needs the publishers' files of the four graphs"
+SAME = 0.05
+"""Difference of exponents, and share of vertices out of place, that still is the same shape."""
+
+
+def counted_first(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Sizes that were counted here; as their publisher states them where there are none."""
+    here = [one for one in entries if one["part"] == MACHINE]
+    counted = {one["dataset"] for one in here if one["method"] == "counted"}
+    return [o for o in here if o["method"] == "counted" or o["dataset"] not in counted]
+
+
+def size(metric: str) -> MeasuredQuantity:
+    """A size of each of the paper's graphs."""
+    either = lambda method: method in ("counted", STATED)  # noqa: E731
+    known = observed(metric, part=MACHINE, dataset=TWIN_NAMES, method=either)
+    return known.keep(counted_first).pooled("last")
+
+
+def mean_degree(ends: int) -> MeasuredQuantity:
+    """Mean degree by one definition, of the published sizes."""
+    return ends * size("edges") / size("vertices")
+
+
+def real_graphs(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries on real graphs: the paper's, if all are here; degrees of a twin are drawn."""
+    real = real_data(entries, context)
+    own = [one for one in real if one.row in PAPERS_GRAPHS]
+    return own if {one["dataset"] for one in own} >= set(TWIN_NAMES) else real
+
+
+def is_cut(found: float, text: float | str) -> bool:
+    """Return True if a number, cut to the digits of a printed one, equals it."""
+    value, half = printed(text)
+    return value <= found < value + 2 * half
+
+
+def as_in_table(
+    quantity: MeasuredQuantity, *conventions: Callable[[float, Any], bool]
+) -> outcomes.Rule:
+    """The number of each of the paper's graphs is the printed one, all by one convention."""
+
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
+        numbers = quantity.estimates(context)
+        if lacking := outcomes.lacking_words(quantity, numbers, context, {"dataset": TWIN_NAMES}):
+            return outcomes.RuleOutcome(lacking=lacking)
+        texts = [context.claim.value[PRINTED_TITLE[dict(at)["dataset"]]] for at in numbers]
+        pairs = list(zip(numbers.values(), texts, strict=True))
+        fits = max(
+            ([same(one.value, text) for one, text in pairs] for same in conventions), key=sum
+        )
+        sides = zip(
+            outcomes.labels(context, numbers), (1 if fit else -1 for fit in fits), strict=True
+        )
+        return replace(outcomes.outcome(context, numbers), sides=tuple(sides))
+
+    return rule
+
+
+def twitter_edges(same: Callable[[float, Any], bool]) -> outcomes.Rule:
+    """Billion edges of Twitter, printed by one convention."""
+    edges = 1e-9 * size("edges").where(dataset="twitter")
+    return lambda context: rules.compare_all(
+        edges, lambda one: 1 if same(one.value, context.claim.value) else -1,
+        report=rules.largest,
+    )(context)  # fmt: skip
+
+
+def of_shape(metric: str, **where: Any) -> MeasuredQuantity:
+    """A number of the degrees of real graphs, on each side where there are two."""
+    return observed(metric, per=("dataset", "of"), **where).keep(real_graphs)
+
+
+DEGREES = {
+    **{words: mean_degree(ends) for words, ends in DEFINITIONS.items()},
+    "printed": size("edges").printed(lambda at: table1(at["dataset"]).degree),
 }
-SIDES: Final = ("all", "sources", "destinations")
+LARGER = observed(
+    "portion", per=("dataset", "of", "setting", "bin"), bin=lambda number: number is not None
+).keep(prefer(real_data), gaps_of_failures)
+"""Share of the vertices with more than a degree, on real graphs where there are any."""
+GAP = observed("distribution_gap", per=("dataset", "of"), method="halved")
 
-Rows = Sequence[Any]
+
+def at_degree(context: EvaluationContext, dims: Mapping[str, Any], one: Any) -> dict[str, Any]:
+    """The degree, in means of the graph, that a share of vertices lies above."""
+    return {"x": GRID[dims["bin"]], "counted": True}
 
 
-class Table1(Grid):
-    paper = "tgcn"
-    name = NAME
-    title = "Table 1: the graphs and their degrees"
+class Table1(FormExperiment):
+    forms, name = FORMS, "table1"
     device = "cpu"
-    question = "Are the graphs as printed, and what does sampling half of them do to degrees?"
-    reading = (
-        "Sizes are the publishers', counted where their files are here: a twin was fitted to them. "
-        "Both meanings of a mean degree stand beside the printed one. The tail of a distribution "
-        "begins where a power law fits it best, and is held against an exponential law; graphs "
-        "with two kinds of vertices are judged on each side. Sampling halves the mean degree, so "
-        "only the shape can stay: we compare exponents, and degrees over their mean."
-    )
-    claims = (
-        "tgcn-tab1-vertices",
-        "tgcn-tab1-edges",
-        "tgcn-tab1-avg-degree",
-        "tgcn-tab1-feature",
-        "tgcn-s1-twitter-edge-count",
-        "tgcn-s61-power-law",
-        "tgcn-s61-sampling-keeps-degree-dist",
-        "tgcn-s61-testbed",
-    )
-    sources: ClassVar = {"portion": "counted"}
+    sources = {"portion": "counted"}
     group = ""
-    timeout_s: ClassVar = {"smoke": 60, "quick": 90, "full": 600, "paper": 7200}
+    timeout_s = {"smoke": 60, "quick": 90, "full": 600, "paper": 7200}
+    headline, unit = 100 * GAP, "%"
+    figure_forms = (
+        Sweep(
+            "table1", "Mean degrees by either definition, and as printed (Table 1)", DEGREES,
+            series="of", x="{dataset}", gaps={"series": "E/V", "x": GRAPHS[0].title},
+            more=lambda context, dims, one: {
+                "counted": True, **({"paper": True} if dims["of"] == "printed" else {})
+            },
+            xlabel="", ylabel="mean degree", sort=False,
+        ),
+        Sweep(
+            "table1_half", "Degrees before and after half of every neighbourhood is sampled",
+            100 * LARGER.map(lambda share: share or math.nan),
+            panel="{dataset}, {of}", series="{setting}", x="bin", more=at_degree,
+            gaps={"series": "whole graph", "x": 1.0},
+            xlabel="degree over the mean degree", ylabel="share of vertices with more, %",
+            base=2, marks="few", names=False,
+        ),
+    )  # fmt: skip
+    claims = {
+        "tgcn-tab1-vertices": as_in_table(size("vertices"), as_printed, is_cut),
+        "tgcn-tab1-edges": as_in_table(size("edges"), as_printed, is_cut),
+        "tgcn-tab1-avg-degree": combine.interpretations(
+            "what a mean degree is changes from row to row",
+            {
+                words: as_in_table(
+                    mean_degree(ends),
+                    lambda found, text: same_printed(round(found, 1), plain(text)),
+                )
+                for words, ends in DEFINITIONS.items()
+            },
+        ),
+        "tgcn-tab1-feature": combine.needs_gpu(
+            as_in_table(
+                observed("columns", part=MACHINE, of="edge features", method="counted",
+                         dataset=TWIN_NAMES),
+                lambda found, text: found == text,
+            ), f"{NEEDS_FILES}; what the column means is not explained",
+        ),
+        "tgcn-s1-twitter-edge-count": combine.interpretations(
+            "Table 1 prints 1.47",
+            {
+                "cut to three digits": twitter_edges(is_cut),
+                "rounded, as in Table 1": twitter_edges(as_printed),
+            },
+        ),
+        "tgcn-s61-power-law": rules.compare_all(
+            of_shape("likelihood_z", setting=WHOLE),
+            lambda one: (one.value > DECIDED) - (one.value < -DECIDED),
+        ),
+        "tgcn-s61-sampling-keeps-degree-dist": combine.interpretations(
+            "the mean degree halves, so that only a shape can stay",
+            {
+                "degrees over their mean": rules.at_most(
+                    of_shape("distribution_gap", method="halved"), SAME
+                ),
+                "exponent of the tail": rules.all_within(
+                    of_shape("tail_exponent", setting=HALF)
+                    / of_shape("tail_exponent", setting=WHOLE), 1 - SAME, 1 + SAME,
+                ),
+            },
+        ),
+        "tgcn-s61-testbed": rules.not_measurable("needs a DGX with eight V100"),
+    }  # fmt: skip
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         machine = self.cell({"part": MACHINE}, preset, group=MACHINE, timeout_s=60.0)
-        return [machine, *(self.cell({"dataset": n}, preset, group=n) for n in SHOWN[preset])]
+        return [
+            machine,
+            *(self.cell({"dataset": n}, preset, group=n) for n in by_preset(SHOWN, preset)),
+        ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         if "dataset" not in cell.params:
@@ -93,106 +225,3 @@ class Table1(Grid):
             )
         graph = BY_NAME[str(cell.params["dataset"])]
         return measure_graph(graph, context)
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("table1", "Mean degrees by either definition, and as printed (Table 1)",
-                degree_points, xlabel="", ylabel="mean degree", sort=False),
-            sweep("table1_half", "Degrees before and after half of every neighbourhood is sampled",
-                half_points, xlabel="degree over the mean degree",
-                ylabel="share of vertices with more, %", base=2, marks="few", names=False),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = Table.of(rows, experiment=NAME)
-        gaps = found.where("distribution_gap", method="halved").values
-        if not gaps:
-            return ""
-        near = sum(z > DECIDED for z in found.where("likelihood_z", setting=WHOLE).values)
-        return (
-            f"A power law is nearer than an exponential one to the tail of {near} of {len(gaps)} "
-            f"distributions. Halving neighbourhoods moves degrees over their mean by up to "
-            f"{100 * max(gaps):.0f} % of the vertices."
-        )
-
-
-def sides_of(row: Any) -> list[str]:
-    """`all`, or both sides of a graph with two kinds of vertices."""
-    found = Table.of([row]).where("distribution_gap", method="halved").by("of")
-    return [side for side in SIDES if side in found]
-
-
-def graph_rows(rows: Rows) -> list[Any]:
-    """Usable rows of one graph each."""
-    return rows_of(rows, experiment=NAME, dataset=lambda name: name is not None)
-
-
-def machine_row(rows: Rows) -> Any | None:
-    """The row of this machine and of the graphs' published sizes."""
-    found = rows_of(rows, experiment=NAME, part=MACHINE)
-    return found[-1] if found else None
-
-
-def size_of(row: Any, name: str, size: str) -> tuple[int, bool] | None:
-    """A size and whether it was counted here; None where nobody states it."""
-    known = Table.of([row]).where(size, dataset=name).by("method")
-    for word in ("counted", STATED):
-        if word in known:
-            return known[word][-1].value, word == "counted"
-    return None
-
-
-def mean_degree(row: Any, name: str, ends: int) -> float | None:
-    """Mean degree of a graph of the paper at its published size."""
-    both = [size_of(row, name, size) for size in SIZES]
-    if None in both:
-        return None
-    return ends * both[1][0] / both[0][0]  # type: ignore[index]
-
-
-def degree_points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `sweep`: mean degrees of the paper's graphs at their published sizes."""
-    row = machine_row(rows)
-    points: list[dict[str, Any]] = []
-    for graph in GRAPHS if row is not None else ():
-        common = {"x": graph.title, "counted": True, "row_ids": [row.id]}
-        for word, ends in DEFINITIONS.items():
-            degree = mean_degree(row, graph.name, ends)
-            if degree is not None:
-                points.append({"series": word, "y": degree, **common})
-        points.append({"series": "printed", "y": graph.printed.degree, "paper": True, **common})
-    return points + [
-        gap(bad, series="E/V", x=GRAPHS[0].title)
-        for bad in failures(rows, NAME)
-        if "dataset" not in bad.params
-    ]
-
-
-def half_points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `sweep`: how many vertices have more than so many mean degrees."""
-    points: list[dict[str, Any]] = []
-    found = graph_rows(rows)
-    real = [row for row in found if not row.data.get("twin")]
-    for row in real or found:  # a twin draws its degrees from a law
-        for side in sides_of(row):
-            words = "" if side == "all" else f", {side}"
-            shares = Table.of([row]).where("portion", of=side, bin=lambda k: k is not None)
-            points += [
-                mark(
-                    row,
-                    panel=panel(row) + words,
-                    series="whole graph" if one["setting"] == WHOLE else "half",
-                    x=GRID[one["bin"]],
-                    y=100 * one.value,
-                    counted=True,
-                )
-                for one in shares
-                if one.value > 0
-            ]
-    for bad in failures(rows, NAME):
-        if "dataset" in bad.params:
-            points.append(
-                {"panel": graph_title(bad.params["dataset"]), "series": "whole graph", "x": 1.0,
-                 "failed": failed(bad), "row_ids": [bad.id]}
-            )  # fmt: skip
-    return points

@@ -2,114 +2,190 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+import math
+import time
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
 
-from dgbench.lab.charts import chart, failed, failures
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
 from dgbench.lab.compare import observe_control
-from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import last_rows
+from dgbench.lab.estimates import Estimate, EvaluationContext
+from dgbench.lab.figure_forms import StackedTime
+from dgbench.lab.quantities import MeasuredQuantity, observed
+from dgbench.lab.study import FormExperiment
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
+from dgbench.systems.base.interactions import load_interactions
 from dgbench.systems.tgcn.races import (
     ADDED_STREAMED,
     DYGNN,
-    FORMER,
-    FORMER_WORDS,
     PROCESSES,
     RELAXED,
-    SETTING_TITLES,
     STREAMED,
     TGCN,
-    TITLES,
     Runner,
     compare_first,
     opened,
+    or_former,
     task_of,
 )
-from dgbench.systems.tgcn.settings import SMALL_NAMES, panel
+from dgbench.systems.tgcn.regions import overlapped
+from dgbench.systems.tgcn.settings import BY_NAME, FORMS, SMALL_NAMES, TWIN_NAMES
 
-NAME: Final = "table2"
-SERIAL: Final = "tgcn, one region"
-STREAMED_SERIAL: Final = f"{STREAMED}, one region"
-SHOWN: Final = {
-    "smoke": ("wikipedia",),
-    "quick": SMALL_NAMES,
-    "full": (*SMALL_NAMES, "twitter", "wikipedia"),
-    "paper": (*SMALL_NAMES, "twitter", "wikipedia"),
-}
-EPOCHS: Final = {"smoke": 1, "quick": 1, "full": 3, "paper": 3}
-STEPS: Final = {"smoke": 1, "quick": 2, "full": 20, "paper": 100}
+SERIAL = "tgcn, one region"
+STREAMED_SERIAL = f"{STREAMED}, one region"
+EPOCHS = {"smoke": 1, "quick": 1, "full": 3, "paper": 3}
+STEPS = {"smoke": 1, "quick": 2, "full": 20, "paper": 100}
 """Optimiser steps of DyGNN that are timed; its times are scaled to an epoch."""
-WORK: Final = ("refresh", "score", "backward", "interact", "update", "swap")
+WORK = ("refresh", "score", "backward", "interact", "update", "swap")
 """Phases that are computation on the device."""
-TIMELINE: Final = "timeline"
+TIMELINE = "timeline"
+NO_EPOCHS = (
+    "seconds of an unprinted number of epochs on a V100: no run here can be compared with them"
+)
+NEAR = 0.05
+"""Relative distance up to which a share is the printed one."""
+SOME = 0.05
+"""Share of the time of copies from which they run beside training."""
 
-Rows = Sequence[Any]
+TOTAL = observed("epoch_time", per="dataset")
+PART = observed("part_time", per="dataset")
+IO, COMPUTE, WAIT = (PART.where(phase=phase) for phase in ("io", "compute", "wait"))
+BOTH = PART.where(phase=("io", "compute"), dataset=TWIN_NAMES)
+SHARE = 100 * (COMPUTE / TOTAL).where(setting=(TGCN, DYGNN))
+"""Percent of an epoch that is computation."""
+REDUCED = (BOTH.where(setting=RELAXED) / BOTH.where(setting=TGCN)).pooled("workloads")
+"""Copies and computation of DyGNN in the same relaxed order over T-GCN's."""
+COPIES = {phase: PART.where(of=TIMELINE, phase=phase) for phase in ("copy", "both")}
+BESIDE = (COPIES["both"] / COPIES["copy"].map(lambda s: max(1e-12, s))).pooled("min")
+"""Share of the time of copies that lies beside training, by events of the device."""
+DRAWN = (TGCN, STREAMED, ADDED_STREAMED, DYGNN)
 
 
-class Table2(Grid):
-    paper = "tgcn"
-    name = NAME
-    title = "Table 2: copies and computation"
-    question = "How much of the time is copies, how much computation, and do they overlap?"
-    reading = (
-        "Seconds of an epoch with clocks on. T-GCN's copies are the seconds that the link to the "
-        "device is busy, on a CPU those of the thread that stands in for it; DyGNN lays out and "
-        "brings the edges of each step before it computes. T-GCN's total is an epoch with sampling "
-        "and cutting. State that stays on the device leaves hardly anything to copy, so T-GCN is "
-        "also run with state in host memory, with three regions and with one. Whether T-GCN "
-        "shortens both parts is judged against DyGNN in the same relaxed order, as in Figure 6."
+def gpu_seconds(system: str, part: str) -> outcomes.Rule:
+    """Seconds of an epoch on a GPU; of how many epochs the printed ones are is not said, so that
+    they are shown beside and decide nothing."""
+    of = TOTAL if part == "total" else PART.where(phase=part)
+    spent = of.where(setting=system, device="cuda", dataset=TWIN_NAMES)
+
+    def rule(context: EvaluationContext) -> outcomes.RuleOutcome:
+        numbers = spent.estimates(context)
+        return outcomes.outcome(context, numbers, "s") if numbers else outcomes.RuleOutcome(
+            lacking=NO_EPOCHS
+        )  # fmt: skip
+
+    return rule
+
+
+def in_printed_range(context: EvaluationContext) -> outcomes.RuleOutcome:
+    """Rule: computation takes the printed share of the time, of both systems on each graph."""
+    low, high = (context.claim.value[end] for end in ("low", "high"))
+    share = SHARE.where(dataset=TWIN_NAMES)
+    return rules.all_within(share, low * (1 - NEAR), high * (1 + NEAR), unit="%")(context)
+
+
+def shorter(setting: str, *, whole: bool) -> outcomes.Rule:
+    """Copies and computation take longer than the time of an epoch, on every graph.
+
+    Args:
+        whole: all of an epoch; else computation and what is waited for.
+    """
+
+    def rule(setting: str) -> outcomes.Rule:
+        spent = ((COMPUTE + IO) / (TOTAL if whole else COMPUTE + WAIT)).where(setting=setting)
+        ratio = spent.where(dataset=TWIN_NAMES).pooled("workloads")
+        return rules.all_above(ratio, 1.0, unit="x")
+
+    return or_former(rule, setting)
+
+
+def hidden(setting: str) -> MeasuredQuantity:
+    """Percent of the copies that nobody waits for."""
+    share = (IO - WAIT) / IO.map(lambda seconds: seconds or math.inf)
+    return 100 * share.map(lambda share: max(0.0, share)).where(setting=setting)
+
+
+def hidden_more(three: str, one: str) -> outcomes.Rule:
+    """A larger share of the copies is hidden with three regions than with one, on every graph."""
+    gained = (hidden(three) - hidden(one)).pooled("seeds")
+    return combine.shown_beside(
+        rules.all_above(gained, 0.0, unit="points"), {"hidden": hidden(three)}, "%"
     )
-    claims = (
-        "tgcn-tab2-dygnn-io",
-        "tgcn-tab2-dygnn-compute",
-        "tgcn-tab2-dygnn-total",
-        "tgcn-tab2-tgcn-io",
-        "tgcn-tab2-tgcn-compute",
-        "tgcn-tab2-tgcn-total",
-        "tgcn-tab2-compute-share",
-        "tgcn-tab2-overlap",
-        "tgcn-tab2-both-parts-reduced",
-        "tgcn-s43-pingpong-no-conflict",
-    )
-    control: ClassVar = {"dataset": SMALL_NAMES[0]}
-    axes: ClassVar = {"dataset": SHOWN}
-    repeats: ClassVar = PROCESSES
-    timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}
+
+
+def whole_epoch(
+    context: EvaluationContext, dims: Mapping[str, Any], one: Estimate
+) -> dict[str, Any]:
+    """Seconds of the epoch of a bar, its system, and its panel, where a twin is told."""
+    setting = dims["setting"]
+    epochs = TOTAL.where(dataset=dims["dataset"], setting=setting).estimates(context)
+    (total,) = (epoch.value for epoch in epochs.values())
+    system = DYGNN if setting == DYGNN else TGCN
+    return {"total": total, "system": system, "panel": BY_NAME.panel(one.rows[0]), "twin": False}
+
+
+class Table2(FormExperiment):
+    forms, name = FORMS, "table2"
+    control = {"dataset": SMALL_NAMES[0]}
+    axes = {
+        "dataset": {
+            "smoke": ("wikipedia",),
+            "quick": SMALL_NAMES,
+            None: (*SMALL_NAMES, "twitter", "wikipedia"),
+        }
+    }
+    repeats, interleaved = PROCESSES, True
+    timeout_s = {"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}
+    headline, unit = SHARE, "%"
+    figure_forms = (
+        StackedTime(
+            "table2", "Copies and computation of an epoch",
+            PART.where(phase=("wait", "compute", "sample"), setting=DRAWN.__contains__).per(
+                "setting"
+            ),
+            panel="{dataset}", row="{setting}", system=TGCN, phase="{phase}", more=whole_epoch,
+            phases_from="phases and totals from runs with clocks on",
+        ),
+    )  # fmt: skip
+    claims = {
+        **{
+            f"tgcn-tab2-{system}-{part}": gpu_seconds(system, part)
+            for system, part in product((DYGNN, TGCN), ("io", "compute", "total"))
+        },
+        "tgcn-tab2-compute-share": in_printed_range,
+        "tgcn-tab2-overlap": combine.interpretations(
+            "where the state lies, and what the whole is of, is not said",
+            {
+                "state on the device": shorter(TGCN, whole=False),
+                "state streamed": shorter(STREAMED, whole=False),
+                "state streamed, with sampling and cutting": shorter(STREAMED, whole=True),
+            },
+        ),
+        "tgcn-tab2-both-parts-reduced": rules.all_above(REDUCED, 1.0, unit="x"),
+        "tgcn-s43-pingpong-no-conflict": combine.first_found(
+            rules.all_above(BESIDE, SOME),
+            combine.interpretations(
+                "a copy thread stands in for the device's engine",
+                {
+                    "state streamed": or_former(hidden_more, STREAMED, STREAMED_SERIAL),
+                    "state on the device": hidden_more(TGCN, SERIAL),
+                },
+            ),
+        ),
+    }
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        points = self.points(preset, device)
         # The first one runs with phases too, for the figure over time.
-        return [
-            self.cell(one, preset, phases=k == 0, interleaved=True) for k, one in enumerate(points)
-        ]
+        points = enumerate(self.points(preset, device))
+        return [self.cell(one, preset, phases=number == 0) for number, one in points]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         return measure(str(cell.params["dataset"]), context, control=self.controls(cell))
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            chart("time_split", "table2", "Copies and computation of an epoch", points,
-                phases_from="phases and totals from runs with clocks on"),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = rows_of(rows, experiment=NAME)
-        if not found:
-            return ""
-        row = found[-1]
-        hidden = {key: hidden_share(row, key) for key in (TGCN, STREAMED)}
-        return (
-            f"On {panel(row)} T-GCN computes {share(row, TGCN):.0%} of an epoch; of its copies "
-            f"{hidden[TGCN]:.0%} are hidden, of those of streamed state {hidden[STREAMED]:.0%}."
-        )
-
 
 def measure(name: str, context: RunContext, *, control: bool) -> Measurement:
     """Both systems with clocks on, and T-GCN with its regions in other ways."""
-    from dgbench.systems.base.interactions import load_interactions
-
     task = task_of(name, context.preset)
     data = load_interactions(task)
     serial = {"switches": {"overlap": False}}
@@ -152,8 +228,6 @@ def measure(name: str, context: RunContext, *, control: bool) -> Measurement:
 
 def timed(runner: Runner, key: str, turns: int, data: Any, context: RunContext) -> dict[str, float]:
     """Seconds of copies, waits, computation and all, scaled to an epoch."""
-    import time
-
     runner.turn()  # warms up
     meter = runner.trainer.meter
     meter.reset()
@@ -182,8 +256,6 @@ def timed(runner: Runner, key: str, turns: int, data: Any, context: RunContext) 
 
 def observe_timeline(found: Measurement, runner: Runner) -> None:
     """Observe seconds of copies beside training in an epoch on a GPU, by events of the device."""
-    from dgbench.systems.tgcn.regions import overlapped
-
     regions = runner.trainer.regions[0]
     regions.timeline.start()
     runner.turn()
@@ -193,59 +265,3 @@ def observe_timeline(found: Measurement, runner: Runner) -> None:
         found.observe("part_time", busy, of=TIMELINE, phase=phase)
     found.observe("part_time", overlapped(spans, "copy", "train"), of=TIMELINE, phase="both")
     found.observe("parts", len(spans), of="spans")
-
-
-def parts_of(row: Any, key: str) -> dict[str, float]:
-    """Seconds of an epoch of a contender by part, with the total; empty where it did not run. A row
-    from before the published form has those of `FORMER` in its place."""
-    table = Table.of([row])
-    found = table.where(("part_time", "epoch_time"), setting=key)
-    if not found and key in FORMER:
-        found = table.where(("part_time", "epoch_time"), setting=FORMER[key])
-    return {one["phase"] or "total": one.value for one in found}
-
-
-def former_words(rows: Rows, key: str) -> str:
-    """Words for rows that have a setting in its form from before T-GCN's published one."""
-    if key not in FORMER or all(Table.of([row]).where("epoch_time", setting=key) for row in rows):
-        return ""
-    return f"; {FORMER_WORDS}"
-
-
-def share(row: Any, key: str) -> float:
-    """Computation as a share of the total."""
-    parts = parts_of(row, key)
-    return parts["compute"] / parts["total"]
-
-
-def hidden_share(row: Any, key: str) -> float:
-    """Share of the copies that nobody waits for."""
-    parts = parts_of(row, key)
-    return max(0.0, 1 - parts["wait"] / parts["io"]) if parts["io"] else 0.0
-
-
-def points(rows: Rows) -> list[dict[str, Any]]:
-    """Seconds of an epoch by part, a panel for each graph."""
-    found = []
-    for row in last_rows(rows, NAME):
-        for key in (TGCN, STREAMED, ADDED_STREAMED, DYGNN):
-            parts = parts_of(row, key)
-            if not parts:
-                continue
-            for part, phase in (("wait", "transfer"), ("compute", "compute"), ("sample", "sample")):
-                found.append(
-                    {
-                        "panel": panel(row),
-                        "row": TITLES.get(key) or SETTING_TITLES[key],
-                        "system": DYGNN if key == DYGNN else TGCN,
-                        "phase": phase,
-                        "seconds": parts[part],
-                        "total": parts["total"],
-                        "row_ids": [row.id],
-                    }
-                )
-    return found + [
-        {"panel": panel(row), "row": "all", "system": TGCN, "failed": failed(row),
-         "row_ids": [row.id]}
-        for row in failures(rows, NAME)
-    ]  # fmt: skip

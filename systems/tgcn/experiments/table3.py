@@ -2,94 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from dgbench.lab.charts import failures, gap, mark, sweep
-from dgbench.lab.grid import Grid
-from dgbench.lab.table import number, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.printed import table3
+from dgbench.lab import outcomes, rules
+from dgbench.lab import rule_combinations as combine
+from dgbench.lab.estimates import EvaluationContext
+from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.quantities import MeasuredQuantity, observed
+from dgbench.lab.study import FormExperiment
+from dgbench.lab.table import Entry
+from dgbench.systems.base import Cell, Measurement, RunContext
+from dgbench.systems.base.interactions import load_interactions
+from dgbench.systems.tgcn.printed import PRINTED_TITLE, table3
 from dgbench.systems.tgcn.races import (
     ADDED_STREAMED,
     DYGNN,
-    FORMER,
     JODIE,
     MEMORY,
     SETTING_TITLES,
     STREAMED,
     TGCN,
-    TITLES,
     checks_of,
     loss_gap,
     observe_report,
     open_runner,
+    or_former,
     start_checks,
     task_of,
 )
 from dgbench.systems.tgcn.recounts import check_bytes
-from dgbench.systems.tgcn.settings import SMALL_NAMES, graph_title, panel
+from dgbench.systems.tgcn.settings import FORMS, ON_SMALL, SMALL_NAMES
 
-NAME: Final = "table3"
-SYSTEMS: Final = (DYGNN, JODIE, TGCN, STREAMED, ADDED_STREAMED)
-SHOWN: Final = {
-    "smoke": ("wikipedia",),
-    "quick": SMALL_NAMES,
-    "full": (*SMALL_NAMES, "wikipedia"),
-    "paper": (*SMALL_NAMES, "wikipedia"),
-}
-STEPS: Final = {"smoke": 1, "quick": 2, "full": 20, "paper": 100}
+PRINTED = (DYGNN, JODIE, TGCN)
+STEPS = {"smoke": 1, "quick": 2, "full": 20, "paper": 100}
 """Optimiser steps, or intervals, after the first in which the peak is looked for."""
-MB: Final = 1e6
+FACTOR = 0.25
+"""Relative distance up to which memory is the printed one."""
+NEEDS_WHOLE = (
+    "needs graphs of the printed size on a CUDA device: nox -s reproduce -- tgcn --device cuda "
+    "--preset paper"
+)
+WHERE = "where T-GCN's state lies is not said; the baselines' lies on the device"
+BASELINES = {**ON_SMALL, "system": (DYGNN, JODIE)}
 
-Rows = Sequence[Any]
+MB = 1e-6 * observed("memory", per=("dataset", "system"))
+HELD = MB.where(method="held")
+"""Most that the device held."""
 
 
-class Table3(Grid):
-    paper = "tgcn"
-    name = NAME
-    title = "Table 3: device memory"
-    question = "Does T-GCN need less device memory than DyGNN and JODIE?"
-    reading = (
-        "On a GPU the allocator's peak while training, and what the driver says is gone beside "
-        "it; the paper does not say which it read. Without a GPU bytes are added up: parameters "
-        "with Adam's moments, state, buffers, and the vectors that a step keeps for its backward "
-        "pass (as many per row for every system of one network). T-GCN's intervals are larger than "
-        "t-batches, so that its steps keep more; what it can leave in host memory is the state."
+def of_printed_size(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    """Entries on graphs of the printed size."""
+    return [one for one in entries if one.row.data.get("scale", 1) >= 1]
+
+
+def printed_memory(system: str) -> outcomes.Rule:
+    """MB of device memory by graph as either source says, on graphs of the printed size."""
+    by = {"the allocator's peak": "held", "what the driver lacks": "driver"}
+
+    def near(method: str) -> outcomes.Rule:
+        held = MB.where(system=system, method=method, device="cuda", **ON_SMALL)
+        held = held.keep(of_printed_size)
+        rule = rules.all_equal(
+            held, lambda value, at: value[PRINTED_TITLE[at["dataset"]]], within=FACTOR
+        )
+        return combine.needs_gpu(combine.complete(rule, held, ON_SMALL), NEEDS_WHOLE)
+
+    return combine.interpretations(
+        "which of them is printed is not said", {words: near(one) for words, one in by.items()}
     )
-    claims = (
-        "tgcn-tab3-dygnn-memory",
-        "tgcn-tab3-jodie-memory",
-        "tgcn-tab3-tgcn-memory",
-        "tgcn-tab3-ordering",
-        "tgcn-s66-max-space-saving",
+
+
+def saving(system: str) -> MeasuredQuantity:
+    """Memory of each baseline over that of a form of T-GCN."""
+    return HELD.where(**BASELINES).over(HELD.where(system=system, **ON_SMALL))
+
+
+def savings(rule: Callable[[MeasuredQuantity], outcomes.Rule]) -> outcomes.Rule:
+    """A rule of savings, with an interpretation for each place of T-GCN's state."""
+
+    def of(system: str) -> outcomes.Rule:
+        ratios = saving(system)
+        whole = combine.complete(rule(ratios), ratios, BASELINES)
+        return combine.by_model(whole, "sum of counted bytes", on_cpu_only=True)
+
+    states = {"state on the device": TGCN, "state streamed": STREAMED}
+    return combine.interpretations(
+        WHERE, {words: or_former(of, system) for words, system in states.items()}
     )
-    axes: ClassVar = {"dataset": SHOWN, "system": SYSTEMS}
-    timeout_s: ClassVar = {"full": 900, "paper": 7200, None: 60}
+
+
+class Table3(FormExperiment):
+    forms, name = FORMS, "table3"
+    axes = {
+        "dataset": {
+            "smoke": ("wikipedia",),
+            "quick": SMALL_NAMES,
+            None: (*SMALL_NAMES, "wikipedia"),
+        },
+        "system": (*PRINTED, STREAMED, ADDED_STREAMED),
+    }
+    timeout_s = {"full": 900, "paper": 7200, None: 60}
+    headline, unit = saving(TGCN), "x"
+    figure_forms = (
+        Sweep(
+            "table3", "Device memory while training",
+            {
+                "": HELD.per("device"),
+                "Table 3": HELD.where(system=PRINTED, **ON_SMALL).printed(
+                    lambda at: table3(at["system"]).get(at["dataset"])
+                ),
+            },
+            panel="{dataset}", series="{device}{of}", x="{system}",
+            more=lambda context, dims, one: {"counted": dims.get("device") == "cpu"},
+            gaps={"series": "measured"}, xlabel="", ylabel="MB", y_from_zero=True,
+        ),
+    )  # fmt: skip
+    claims = {
+        **{f"tgcn-tab3-{system}-memory": printed_memory(system) for system in PRINTED},
+        "tgcn-tab3-ordering": savings(
+            lambda ratios: rules.all_above(
+                ratios, 1.0, unit="x", report=lambda many: min(many, key=lambda one: one.value)
+            )
+        ),
+        "tgcn-s66-max-space-saving": savings(
+            lambda ratios: rules.near_claim(ratios, above=1.0, report=rules.largest)
+        ),
+    }
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         return measure(str(cell.params["dataset"]), str(cell.params["system"]), context)
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep("table3", "Device memory while training", points, xlabel="", ylabel="MB",
-                y_from_zero=True),
-        ]  # fmt: skip
-
-    def answer(self, rows: Rows) -> str:
-        found = by_graph(rows)
-        if not found:
-            return ""
-        ratios = [ratio for of in found.values() for ratio in savings(of).values()]
-        return f"The baselines need {min(ratios):.2f} to {max(ratios):.2f} times T-GCN's memory."
-
 
 def measure(name: str, system: str, context: RunContext) -> Measurement:
     """Train a few steps and say what the device held at most."""
-    from dgbench.systems.base.interactions import load_interactions
-
     task = task_of(name, context.preset)
     data = load_interactions(task)
     cuda = context.device == "cuda"
@@ -133,62 +181,3 @@ def measure(name: str, system: str, context: RunContext) -> Measurement:
     trainer.close()
     found.checks, found.deviation = [*started, *checks], loss_gap(started)
     return found
-
-
-def by_graph(rows: Rows) -> dict[str, dict[str, Any]]:
-    """Rows by dataset and system, of datasets that all three of the paper's systems ran on; rows
-    from before the published form stand for it, see `FORMER`."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in rows_of(rows, experiment=NAME):
-        found.setdefault(row.params["dataset"], {})[row.params["system"]] = row
-    for of in found.values():
-        if STREAMED not in of and FORMER[STREAMED] in of:
-            of[STREAMED] = of[FORMER[STREAMED]]
-    return {name: of for name, of in found.items() if {DYGNN, JODIE, TGCN} <= of.keys()}
-
-
-def savings(of: dict[str, Any]) -> dict[str, float]:
-    """Memory of each baseline over T-GCN's, on one graph."""
-    return {name: memory(of[name]) / memory(of[TGCN]) for name in (DYGNN, JODIE)}
-
-
-def memory(row: Any) -> int:
-    """Bytes that the device held at most."""
-    return number(row, "memory", method="held")
-
-
-def points(rows: Rows) -> list[dict[str, Any]]:
-    """MB by system, with those that are printed."""
-    found: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment=NAME):
-        system, name = row.params["system"], row.params["dataset"]
-        found.append(
-            mark(
-                row,
-                panel=panel(row),
-                series="measured" if row.device == "cuda" else "counted",
-                x=TITLES.get(system) or SETTING_TITLES[system],
-                y=memory(row) / MB,
-                counted=row.device != "cuda",
-            )
-        )
-        printed = {} if system in SETTING_TITLES else table3(system)
-        if name in printed:
-            found.append(
-                {
-                    "panel": panel(row),
-                    "series": "Table 3",
-                    "x": TITLES[system],
-                    "y": printed[name],
-                    "paper": True,
-                }
-            )
-    return found + [
-        gap(
-            row,
-            panel=graph_title(row.params["dataset"]),
-            series="measured",
-            x=TITLES.get(row.params["system"]) or SETTING_TITLES[row.params["system"]],
-        )
-        for row in failures(rows, NAME)
-    ]

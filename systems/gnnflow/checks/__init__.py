@@ -1,1 +1,0 @@
-"""Checks of GNNFlow's claims by subject; `claims.CHECKS` maps claims to them."""
