@@ -120,7 +120,7 @@ MUTANTS: Final = [Mutant(*fields) for fields in (
     ("small-gaps-by-the-whole", "lab.result_checks",
      "size if size > 1e-3 * total else total", "total"),
     # Checks of claims.
-    ("lost-is-not-said", "lab.rules",
+    ("lost-is-not-said", "lab.outcomes",
      'fields = {"holds": self.side > 0}', 'fields = {"holds": True}'),
     ("most-is-all", "lab.rules", "2 * inside > len(numbers)", "inside == len(numbers)"),
     ("lowest-of-the-highest", "systems.pipad.experiments.fig10",

@@ -10,7 +10,8 @@
     cells.tsv     planned cells: params, and their hash for each preset and device
     words.txt     reasons and answers; never compared, only counted
 
-A change of form must leave the first three as they are. `check` prints the lines that differ, exit
+Claims are asked of disturbed copies of the largest run too, where they decide what kept rows never
+do. A change of form must leave the first three as they are. `check` prints the lines that differ, exit
 code 1 where there are any.
 """
 
@@ -38,7 +39,7 @@ from dgbench.harness.plan.plan import cell_hash
 from dgbench.harness.report.run import load_run
 from dgbench.lab.paper import Check, Claim, Finding, Paper
 from dgbench.systems.base.registry import find_paper
-from tests.golden.synthetic import synthetic_rows
+from tests.golden.synthetic import disturbed, synthetic_rows
 
 HERE = Path(__file__).parent
 KEPT = HERE.parents[1] / "results" / "reference"
@@ -82,6 +83,8 @@ VARIANTS: dict[str, Callable[[Sequence[Any]], list[Any]]] = {
 }
 
 
+DISTURBED = {f"disturbed {seed}": disturbed(seed) for seed in range(1, 9)}
+"""Copies of the largest run, whose claims alone are asked."""
 SYNTHETIC = (("full", "cpu"), ("paper", "cuda"))
 """Presets and devices of made rows; figures are asked for the last alone."""
 DRAWN = ("synthetic", SYNTHETIC[-1][1])
@@ -133,6 +136,7 @@ def cases(paper: Paper, *, sample: bool = False) -> list[Case]:
         for variant, change in VARIANTS.items()
         if not sample or variant == "all" or machine == largest
     ]
+    chosen += [(largest, name, change(runs[largest])) for name, change in DISTURBED.items()]
     kept = [row for rows in runs.values() for row in rows]
     for preset, device in SYNTHETIC[-1:] if sample else SYNTHETIC:
         made = synthetic_rows(paper, kept, preset, device)
@@ -147,8 +151,8 @@ def record(paper: Paper, on: Sequence[Case], *, words: bool = True) -> Record:
     for machine, variant, rows in on:
         for line, said in _claims(paper, rows, machine, variant):
             found["claims.tsv"].append(line)
-            found[WORDS] += said
-        if machine != "synthetic":
+            found[WORDS] += said if variant not in DISTURBED else []
+        if machine != "synthetic" and variant not in DISTURBED:
             _add_drawn(found, paper, rows, machine, variant, words=words)
     firsts = [row for row in on[-1][2] if row.round == 1]
     _add_drawn(found, paper, firsts, *DRAWN, words=words)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -40,6 +41,49 @@ def synthetic_rows(paper: Paper, kept: Sequence[Any], preset: str, device: str) 
             )
             found += _made(pattern, cell, preset, device)
     return found
+
+
+def disturbed(seed: int) -> Callable[[Sequence[Any]], list[Any]]:
+    """A change of rows that a seed draws, so that claims decide what kept rows never do.
+
+    Rows are lost or failed; in some copies most of them are of a GPU, of real data, or of a full
+    scale. Numbers are moved by a factor of their metric and dimensions, and a little in each row;
+    counts are left alone in every second copy.
+    """
+
+    def change(rows: Sequence[Any]) -> list[Any]:
+        draw = random.Random(seed)
+        cuda, real, full = (draw.random() < share for share in (0.4, 0.4, 0.3))
+        width, losing = draw.choice((0.05, 0.4, 1.2)), draw.choice((0.0, 0.1, 0.3))
+        shift: dict[Any, float] = {}
+        changed = []
+        for row in rows:
+            if draw.random() < losing:
+                continue
+            if draw.random() < losing / 2:
+                row = msgspec.structs.replace(row, status="oom", reason="out of memory")
+                row.drop_numbers()
+                changed.append(row)
+                continue
+            moved = []
+            for one in row.observations:
+                key = (one.metric, *sorted((n, str(v)) for n, v in one.dims.items() if n != "turn"))
+                factor = shift.setdefault(key, draw.lognormvariate(0, width))
+                factor *= draw.lognormvariate(0, 0.03)
+                if metric(one.metric).kind == "share":
+                    factor = min(1.0, factor)
+                value = one.value * factor
+                if metric(one.metric).exact:
+                    value = round(value) if seed % 2 else one.value
+                low, high = (None if end is None else end * factor for end in (one.low, one.high))
+                moved.append(msgspec.structs.replace(one, value=value, low=low, high=high))
+            data = dict(row.data) | ({"scale": 1.0} if full else {})
+            data |= {"twin": False} if real and draw.random() < 0.8 else {}
+            device = {"device": "cuda"} if cuda and draw.random() < 0.9 else {}
+            changed.append(msgspec.structs.replace(row, observed=moved, data=data, **device))
+        return changed
+
+    return change
 
 
 def _likeness(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[int, int]:

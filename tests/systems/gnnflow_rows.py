@@ -47,16 +47,6 @@ def number(found: Row | Measurement, metric: str, **dims: Any) -> Any:
     return Table.of([one]).where(metric, **dims).get()
 
 
-def changed(one: Row, metric: str, value: float, **dims: Any) -> Row:
-    """The row with another number at the observations with these dimensions."""
-    matching = {id(entry.of) for entry in Table.of([one]).where(metric, **dims)}
-    assert matching
-    observed = [
-        structs.replace(o, value=value) if id(o) in matching else o for o in one.observations
-    ]
-    return structs.replace(one, observed=observed)
-
-
 def judged(name: str, rows: list[Row], floor: float = 0.0) -> tuple[Finding, Verdict]:
     """Finding of a claim's check in rows, and the verdict under the conditions of these.
 

@@ -1,7 +1,6 @@
-"""DGC's claims by one made row for each condition of a rule: what holds, fails and stays open.
+"""Claims of DGC on races and stale rows, by one made row for each condition of a rule.
 
-What kept runs and synthetic rows decide is in `tests/golden/dgc` alone. The table is long, and
-the made rows are next to it: this file is longer than others.
+What kept, disturbed and synthetic rows decide is in `tests/golden/dgc`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 
 import paper_rows
 import pytest
-import torch
 from msgspec.structs import replace
 
 from dgbench.harness.claims.ledger import load_ledger
@@ -22,13 +20,10 @@ from dgbench.harness.store.row import Row
 from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Finding, Measurement
 from dgbench.systems.dgc import PAPER
-from dgbench.systems.dgc.experiments import fig5, fig7, fig14, fig18
-from dgbench.systems.dgc.experiments.fig17 import PARTS
-from dgbench.systems.dgc.experiments.partition import LABELS_ONCE
+from dgbench.systems.dgc.experiments import fig18
 from dgbench.systems.dgc.experiments.race_rows import races
 from dgbench.systems.dgc.experiments.race_runs import (
     ADDED,
-    BASELINE_NAMES,
     CONTIGUOUS,
     DGC,
     EXACT,
@@ -42,13 +37,10 @@ from dgbench.systems.dgc.experiments.race_runs import (
 )
 from dgbench.systems.dgc.experiments.settings import (
     DATASET_OF,
-    GRAPHS,
     MODEL_OF,
     MODELS,
     standing_in,
 )
-from dgbench.systems.dgc.loading import OFF, ON, TEMPORAL
-from dgbench.systems.dgc.synthetic import ENDS
 
 seen = observation
 FLOOR = 0.01
@@ -346,230 +338,6 @@ def test_what_stands_in_for_a_graph_of_the_paper() -> None:
     assert chosen("movie", kin, other, any_graph=True) == [kin, other]
 
 
-# Table 1, Figures 3, 5(a, b), 13 and 14: what is counted.
-
-
-def table1(*changes: tuple) -> list[Row]:
-    """Movie at its printed digits under one rule of presence."""
-    row = row_of("table1", {"dataset": "movie"})
-    present = {"edges": 1, "span": 43_200_000, "tail": 9, "all": 99}
-    of = ({"of": "events"}, {}, {"of": "pairs"})
-    for metric, value, dims in (
-        ("snapshots", 289, {}),
-        *(("edges", 27_753_444, one) for one in of),
-        *(("vertex_steps", count, {"presence": rule}) for rule, count in present.items()),
-        *changes,
-    ):
-        row = but(row, metric, value, **dims)
-    return [row]
-
-
-def uneven(dataset="movie", edges=0.5, lengths=0.5, over=5.0) -> list[Row]:
-    observed = [
-        seen("gini_index", edges, of="edges"), seen("gini_index", lengths, of="lengths"),
-        seen("quantile_ratio", over, of="edges", quantile=1.0),
-    ]  # fmt: skip
-    return [row_of("fig3", {"dataset": dataset}, observed)]
-
-
-def fourths(vertices, edges=(9, 1, 1, 1), dataset="movie") -> list[Row]:
-    observed = [
-        seen("estimate", float(n), quarter=quarter, **of)
-        for of in fig5.KINDS
-        for quarter, n in enumerate(edges if of is fig5.EDGES else vertices, 1)
-    ]
-    return [row_of("fig5", {"dataset": dataset}, observed)]
-
-
-def made(kind: str, family: str, observed: list, **params) -> Row:
-    params = {"dataset": f"synthetic-{family}", "kind": kind, **params}
-    return row_of("fig14", params, observed, data={"twin": False, "scale": 0.01})
-
-
-def synthetic(sent=(500, 400, 300, 200), changes=()) -> list[Row]:
-    """Counted partitions by level; `sent` by the paper's chunks, 1000 by all others."""
-    levels, observed = fig14.LEVELS["spatial"], []
-    for ends, (level, ours) in product(ENDS, zip(levels, sent, strict=True)):
-        at = {"ends": ends, "level": level}
-        observed += [seen("gini_index", level / 2, of=of, **at) for of in ("edges", "lengths")]
-        observed += [seen("vertex_steps", 50_000, **at), seen("edges", 20_000, **at)]
-        observed += [seen("snapshots", 100, **at)]
-        for name in fig14.SHOWN:
-            bytes_sent = ours if name in (fig14.DESCRIBED, fig14.CHUNKS) else 1000
-            observed += [seen("exchanged", bytes_sent, method=name, **at)]
-            observed += [seen("span", 2.0, method=name, **at)]
-    row = made("traffic", "spatial", observed, ranks=8)
-    for metric, value, dims in changes:
-        row = but(row, metric, value, **dims)
-    return [row]
-
-
-NOISE = (0.0, 0.01, -0.01, 0.02, -0.02, 0.0)
-
-
-def levels(*series: tuple[float, float]) -> list[Row]:
-    """Timed epochs: level and seconds of chunks, a second of all others."""
-    observed = []
-    for (level, ours), (turn, off) in product(series, enumerate(NOISE)):
-        at = {"dataset": "synthetic-spatial", "ends": "groups", "level": level}
-        seconds = dict.fromkeys(BASELINE_NAMES, 1.0) | {PLAIN: ours * (1 + off)}
-        observed += [seen("epoch_time", s, model=fig14.MODEL, setting=name, turn=turn, **at)
-                     for name, s in seconds.items()]  # fmt: skip
-    timed = made("time", "spatial", observed, model=fig14.MODEL, ranks=4)
-    return [*synthetic((1000, 1000, 1000, 1000)), timed]
-
-
-COUNTED = [
-    ("tab1-movie", "R", table1),
-    ("tab1-movie", "X", lambda: table1(("vertex_steps", 60_000_000, {"presence": "span"}))),
-    ("fig3-nonuniform", "R", lambda: uneven() + uneven("wikipedia", edges=0.1)),
-    ("fig3-nonuniform", "X", lambda: uneven(edges=0.1)),
-    ("fig3-nonuniform", "X", lambda: uneven(lengths=0.1)),
-    ("fig3-nonuniform", "X", lambda: uneven(over=1.5)),
-    ("fig5a-vertices-parts", "R", lambda: fourths((2, 3, 4, 6))),
-    ("fig5a-vertices-parts", "X", lambda: fourths((6, 3, 4, 2))),
-    ("fig5b-edges-parts", "R", lambda: fourths((3, 4, 5, 6))),
-    ("fig5b-edges-parts", "X", lambda: fourths((2, 4, 5, 6))),
-    ("fig5b-edges-parts", "X", lambda: fourths((3, 4, 5, 6), (1, 2, 1, 1))),
-    ("s22-others-same", "R", lambda: fourths((1, 1, 1, 1), (1, 2, 4, 8), "stack")),
-    ("s22-others-same", "X", lambda: fourths((1, 1, 1, 1), (1, 2, 4, 8), "stack")
-     + fourths((1, 1, 1, 1), (4, 5, 4, 4), "amazon")),
-    ("fig14-nonuniform-trend", "S", lambda: levels((0.0, 0.8), (1.0, 0.6))),
-    ("fig14-nonuniform-trend", "O", lambda: levels((0.0, 0.6), (1.0, 0.8))),
-    ("fig14-nonuniform-trend", "u", lambda: levels((0.0, 1.0), (1.0, 0.8))),
-    ("fig14-nonuniform-trend", "O", lambda: synthetic((500, 400, 300, 500))),
-    ("fig14-nonuniform-trend", "O", lambda: synthetic((1100, 400, 300, 200))),
-    ("fig14-nonuniform-trend", "O", lambda: synthetic(changes=[
-        ("exchanged", 100, {"method": fig14.CONTIGUOUS, "ends": "random", "level": 0.0})])),
-]  # fmt: skip
-
-
-# Chunks and workers: sections 4 and 7.2, Figures 7, 16 and 17.
-
-
-def chunks(*changes: tuple, method: str = "chunks") -> list[Row]:
-    """Counted partitions, of which chunks of a method send least, but for changes."""
-    sent = {"tgcn_2layer": 50, "dysat": 50, "mpnn_lstm_bare": 60}
-    observed = [seen("vertex_steps", 20, of="longest")]
-    methods = ("snapshots", "snapshots-contiguous", "sequences", "both", method)
-    for model, size, name in product(MODELS, (4, 8), methods):
-        dims = {"model": model, "ranks": size, "method": name}
-        observed += [
-            seen("exchanged", sent[model] if name == method else 100, **dims),
-            seen("exchanged", 40, of="spatial", **dims),
-            seen("exchanged", 10, of="temporal", **dims),
-            seen("exchanges", 2, of="spatial", **dims), seen("exchanges", 1, of="temporal", **dims),
-            seen("remote_steps", 18 if model == "dysat" else 1, **dims),
-            seen("stages", 1, **dims), seen("imbalance", 1.02, **dims), seen("span", 1.0, **dims),
-        ]  # fmt: skip
-    row = row_of("partition", {"dataset": "wikipedia", "model": "tgcn_2layer"}, observed)
-    for metric, value, dims in changes:
-        row = but(row, metric, value, **dims)
-    return [row]
-
-
-TEMPORAL_MORE = (
-    "exchanged", 41, {"model": "tgcn_2layer", "ranks": 8, "method": "chunks", "of": "temporal"}
-)  # fmt: skip
-
-
-def costs(generation=0.5, **changed) -> list[Row]:
-    """Seconds of preparing each graph beside epochs of a second; of Amazon mostly assignment."""
-    rows = []
-    for graph in GRAPHS:
-        own = {"generation": 0.2, "assignment": 0.4}
-        seconds = dict.fromkeys(PARTS, 0.0) | {"fusion": 3.55, "assignment": 0.1}
-        seconds |= {"generation": generation} | (own if graph.name == "amazon" else {}) | changed
-        observed = [seen("preparation_time", s, phase=part) for part, s in seconds.items()]
-        observed += [seen("epoch_time", 1.0), seen("partitions", 1), seen("epochs", 6)]
-        params = {"dataset": graph.name, "model": "tgcn_2layer"}
-        rows.append(row_of("fig17", params, observed))
-    return rows
-
-
-def gap(last=7.5, dataset="wikipedia", twin=False, **fields) -> list[Row]:
-    """Turns of four chunks: structure, packed and padded time encoder, a little noisy."""
-    one = torch.tensor([[0.5, packed, padded] for packed, padded in
-                        ((1.5, 1.5), (1.5, 1.5), (1.5, 1.5), (2.5, last))])  # fmt: skip
-    turns, found = one.double() * (1 + 0.01 * torch.arange(7)[:, None, None]), Measurement()
-    for model in MODELS:
-        fig7._observe(found, model, turns)
-    return [row_of("fig7", {"dataset": dataset}, found.observations, data={"twin": twin}, **fields)]
-
-
-CHUNKS = [
-    ("s72-tgcn-spatial-more", "S", lambda: chunks(TEMPORAL_MORE) + chunks(method=LABELS_ONCE)),
-    ("s72-mpnn-more-comm", "S", lambda: chunks(method=LABELS_ONCE)),
-    ("fig17-fusion-larger", "S", lambda: costs(refinement=90.0)),
-    ("fig17-fusion-larger", "O", lambda: costs(4.0)),
-    ("fig17-amazon-gen", "S", costs),
-    ("fig7-chunk-time-gap", "s", lambda: gap() + gap(99.0, "movie", twin=True)),
-    ("fig7-chunk-time-gap", "R", lambda: [row for n in range(1, 6) for row in
-                                          gap(15.4 + n / 10, device="cuda", round=n, id=f"r{n}")]),
-]  # fmt: skip
-
-
-# Chunk fusion: section 5.1, Figure 15.
-
-
-def ablation(*changes: tuple, gap=1e-8) -> list[Row]:
-    observed = [
-        seen("boundary_rows", 10), seen("turns", 6),
-        seen("rows_loaded", 20, of="boundary", format="unfused"),
-        seen("rows_loaded", 10, of="boundary", format="fused"),
-        seen("rows_loaded", 2, of="most"), seen("rows_loaded", 2, of="least"),
-        seen("chunks", 3, of="memory"), seen("epochs", 3, of="memory"),
-        *(seen("deviation", gap, of=of, setting=TEMPORAL) for of in ("forward", "backward")),
-        seen("deviation", 0.01, of="memory"), seen("deviation", 0.0, of="memory_later"),
-    ]  # fmt: skip
-    rows = []
-    for model in MODELS:
-        params = {"dataset": "email-eu-core", "model": model}
-        row = row_of("fusion_ablation", params, observed, deviation={"output": 1e-7})
-        for metric, value, dims in changes:
-            row = but(row, metric, value, **dims)
-        rows.append(row)
-    return rows
-
-
-def loading(**gains: float) -> list[Row]:
-    """Loading on all graphs, four times faster but for `gains`; Stack moves most bytes."""
-    rows = []
-    for name in TWINS:
-        gain, nbytes = gains.get(name, 4.0), 10**8 if name == "stack" else 10**6
-        observed = [
-            seen("speedup", gain, low=gain - 0.1, high=gain + 0.1, setting=ON, baseline=OFF),
-            seen("host_to_device", nbytes, setting=OFF),
-            seen("host_to_device", nbytes // 2, setting=ON), seen("vertex_steps", 1000),
-        ]  # fmt: skip
-        params = {"dataset": name, "kind": "loading", "model": "mpnn_lstm_bare"}
-        rows.append(row_of("fig15", params, observed, data={"twin": True}))
-    return rows
-
-
-def busy(before: float, after: float) -> list[Row]:
-    observed = [
-        seen("utilisation", share, setting=name, **of)
-        for of, shares in (({}, (before, after)), ({"of": "memory"}, (0.01, 0.02)))
-        for name, share in zip((OFF, ON), shares, strict=True)
-    ]
-    params = {"dataset": "movie", "kind": "utilisation"}
-    return [row_of("fig15", params, observed, data={"twin": True}, device="cuda")]
-
-
-FUSION = [
-    ("s512-mask-correct", "X", lambda: ablation(gap=1e-5)),
-    ("s511-memory-stable", "X", lambda: ablation(("deviation", 0.3, {"of": "memory"}))),
-    ("s511-redundant-load", "R", ablation),
-    ("s511-redundant-load", "X",
-     lambda: ablation(("rows_loaded", 11, {"of": "boundary", "format": "fused"}))),
-    ("fig15a-loading", "O", lambda: loading(stack=0.5)),
-    ("fig15a-stack-highest", "S", lambda: loading(movie=2.0)),
-    ("fig15b-gpu-util", "S", lambda: busy(0.2, 0.95)),
-    ("fig15b-gpu-util", "O", lambda: busy(0.3, 0.2)),
-]  # fmt: skip
-
-
 # Stale aggregation: section 5.2, Figure 11, Tables 2 and 3.
 
 
@@ -666,7 +434,7 @@ STALE = [
      lambda: fixed("table3", ("epinions", "dysat", "0.5D", 0.722, 0.697))),
 ]  # fmt: skip
 
-EVERY = [*RACES, *COUNTED, *CHUNKS, *FUSION, *STALE]
+EVERY = [*RACES, *STALE]
 
 
 @pytest.mark.parametrize(

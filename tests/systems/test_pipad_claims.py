@@ -1,12 +1,11 @@
-"""PiPAD's claims by one made row for each condition of a rule: what holds, fails and stays open.
+"""Claims of PiPAD on races of its published form, by one made row for each condition of a rule.
 
-What kept runs and synthetic rows decide is in `tests/golden/pipad`.
+What kept, disturbed and synthetic rows decide is in `tests/golden/pipad`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 import pytest
@@ -15,11 +14,10 @@ from pipad_rows import made, observation, race_rows, verdict
 from dgbench.harness.store.row import Row
 from dgbench.lab.quality import MIN_SEEDS
 from dgbench.systems.pipad import PAPER
-from dgbench.systems.pipad.experiments import epochs, fig3, fig9, fig12, tuning
+from dgbench.systems.pipad.experiments import epochs
 from dgbench.systems.pipad.experiments.main_races import TRAINING
 from dgbench.systems.pipad.experiments.settings import MODELS
 from dgbench.systems.pipad.ladders import BARE, PUBLISHED, REUSED, STAGES
-from dgbench.systems.pipad.tuner import OPTIONS
 
 TIMES = {"pygt": 12.0, "pygt-r": 9.0, "pygt-g": 8.0, BARE: 6.0, REUSED: 4.0, PUBLISHED: 2.0,
          "pipad": 1.0}  # fmt: skip
@@ -130,219 +128,8 @@ TRAINED = [
 ]  # fmt: skip
 
 
-# What depends on a reading, a model or a device
-
-
-def sizes(**changed: int) -> list[Row]:
-    found = {"N": 129, "E": 82_529, "E_smoothed": 107_930, "T": 61, "D": 16} | changed
-    of = {"N": ("vertices", {}), "E": ("edges", {"of": "raw"}),
-          "E_smoothed": ("edges", {"of": "smoothed"}), "T": ("snapshots", {}),
-          "D": ("length", {"of": "input"})}  # fmt: skip
-    observed = [observation(of[key][0], value, **of[key][1]) for key, value in found.items()]
-    data = {"dataset": "covid19-england", "kind": "real"}
-    return [made("table1", {"dataset": "covid19-england"}, observed, data=data)]
-
-
-def busy(pygtg: float, pipad: float, last: float | None = None) -> list[Row]:
-    rows = [
-        made("table2", {"dataset": dataset, "model": model, "system": system},
-             [observation("utilisation", value)], device="cuda")
-        for dataset in ("hepth", "pems08")
-        for model in MODELS
-        for system, value in (("pygt-g", pygtg), ("pipad", pipad))
-    ]  # fmt: skip
-    if last is not None:
-        rows[-1].observed[0] = observation("utilisation", last)
-    return rows
-
-
-def reordered(*seconds: float) -> list[Row]:
-    return [
-        made("preparation", {"part": "reorder", "dataset": "flickr"},
-             [observation("operation_time", s, phase="reordering")],
-             round=number, data={"scale": 1.0, "twin": True})
-        for number, s in enumerate(seconds)
-    ]  # fmt: skip
-
-
-def reuse(gap: float) -> list[Row]:
-    found = [observation("relative_error", gap, of="reuse")]
-    return [made("preparation", {"dataset": "hepth"}, found, deviation={"output": gap})]
-
-
-def copies(percent: float, device: str, sm: float | None = None, rounds: int = 5) -> list[Row]:
-    params = {"dataset": "covid19-england", "model": "evolvegcn", "system": "pygt"}
-    share = observation("time_share", percent / 100, phase="transfer")
-    probes = {} if sm is None else {fig3.SM.name: sm}
-    return [made("fig3", params, [share], device=device, instrumented=sm is None, round=n,
-                 probes=probes)
-            for n in range(rounds)]  # fmt: skip
-
-
-READ = [
-    ("tab1-covid", "v", sizes),
-    ("tab1-covid", "R", lambda: sizes(N=130)),
-    ("tab1-covid", "X", lambda: sizes(N=200)),
-    ("tab1-covid", "R", lambda: sizes(N=130, E_smoothed=1)),  # fitted: no say
-    ("tab1-covid", "X", lambda: sizes(N=130, T=60)),
-    ("tab2-order-pipad-over-pygtg", "R", lambda: busy(0.5, 0.6)),
-    ("tab2-order-pipad-over-pygtg", "d", lambda: busy(0.5, 0.6, last=0.1)),
-    ("tab2-order-pipad-over-pygtg", "X", lambda: busy(0.6, 0.5)),
-    ("s2-reordering-cost", "R", lambda: reordered(2.0, 2.1, 2.0, 2.2, 2.0)),
-    ("s2-reordering-cost", "S", lambda: reordered(2.0)),
-    ("s2-reordering-cost", "X", lambda: reordered(*[0.2] * 5)),
-    ("s2-reordering-cost", "X", lambda: reordered(*[80.0] * 5)),
-    ("s2-reordering-cost", "u", lambda: reordered(0.9, 1.1, 0.9, 1.1, 1.0)),
-    ("s33-first-agg-param-free", "R", lambda: reuse(1e-7)),
-    ("s33-first-agg-param-free", "X", lambda: reuse(1e-2)),
-    *((name, glyph, lambda at=at: copies(*at))
-      for name in ("fig3-transfer-share", "s1-transfer-share-approx")
-      for glyph, at in (("O", (2.0, "cpu")), ("S", (39.0, "cpu")), ("R", (39.0, "cuda")))),
-    ("fig3-sm-util", "-", lambda: copies(2.0, "cpu")),
-    ("fig3-sm-util", "-", lambda: copies(2.0, "cuda")),  # no meter
-    ("fig3-sm-util", "R", lambda: copies(2.0, "cuda", 30.0)),
-    ("fig3-sm-util", "X", lambda: copies(2.0, "cuda", 90.0)),
-]  # fmt: skip
-
-
-# Figures 4, 9 and 12, and the tuner
-
-
-def split(model: str, dataset: str = LARGE, **phases: float) -> list[Row]:
-    """A plain run and an instrumented one of three steps, of which the first is in no phase."""
-    params, samples = {"dataset": dataset, "model": model, "system": "pygt"}, (1.0,)
-    step = observation("step_time", median(samples), samples=samples)
-    told = [observation("phase_time", 2 * s, phase=name) for name, s in phases.items()]
-    plain = made("fig4", params, [step])
-    again = {"id": f"{plain.id}-told", "warmup": 2, "instrumented": True}
-    return [plain, made("fig4", params, [step, *told], **again)]
-
-
-def leads(last: float = 0.6) -> list[Row]:
-    """Graph layers take 0.6 of all models, `last` of the T-GCN model."""
-    return [
-        row
-        for model in MODELS
-        for share in [last if model == "tgcn_model" else 0.6]
-        for row in split(model, gnn=share, rnn=0.9 - share, update=0.1)
-    ]
-
-
-def heavy(large: float, small: float) -> list[Row]:
-    return (split("mpnn_lstm", LARGE, rnn=large, gnn=1 - large)
-            + split("mpnn_lstm", "hepth", rnn=small, gnn=1 - small))  # fmt: skip
-
-
-def rest(gnn: float) -> list[Row]:
-    return (split("evolvegcn", LARGE, gnn=gnn, rnn=1 - gnn)
-            + split("evolvegcn", "hepth", gnn=0.95, rnn=0.05))  # fmt: skip
-
-
-def balance(rounds: int = 5, **graphs: tuple[float, float]) -> list[Row]:
-    """Busiest over balanced time of CSR, and of slices, by graph."""
-    rows = []
-    for (dataset, (csr, sliced)), n in ((one, n) for one in graphs.items() for n in range(rounds)):
-        gaps = [({"format": "csr"}, csr * (1 + n / 1000))]
-        gaps += [({"format": "sliced", "cap": cap}, sliced) for cap in fig12.CAPS]
-        found = [observation("worker_time", value, of=of, **dims) for dims, busiest in gaps
-                 for of, value in (("busiest", busiest), ("balanced", 1.0))]  # fmt: skip
-        rows.append(made("fig12", {"part": "balance", "dataset": dataset}, found, round=n + 1))
-    return rows
-
-
-def sliced(*gains: tuple[str, str, float, float]) -> list[Row]:
-    """Five rounds around the gain of slices by graph and model, with noise."""
-    return [
-        made("fig12", {"part": "train", "dataset": dataset, "model": model, "system": "pipad"},
-             [observation("speedup", gain * (1 + noise * (n - 2)), setting="sliced")],
-             round=n + 1, deviation={"output": 0.0})
-        for dataset, model, gain, noise in gains
-        for n in range(5)
-    ]  # fmt: skip
-
-
-def gained(gain, device: str = "cpu") -> list[Row]:
-    """Rows of Figure 9 whose gains are `gain(rate, dim, S_per)`, five rounds."""
-    points = [(rate, fig9.AT_DIM) for rate in (0.1, 0.9)] + [(fig9.AT_RATE, d) for d in (2, 16)]
-    return [
-        made("fig9", {"dataset": "hepth", "overlap_rate": rate, "dim": dim},
-             [observation("operation_time", 1.0),
-              *(observation("operation_time", (1 + i / 1000) / gain(rate, dim, s),
-                            snapshots_together=s) for s in fig9.SIZES)],
-             round=i, data={"twin": True}, device=device)
-        for rate, dim in dict.fromkeys(points)
-        for i in range(5)
-    ]  # fmt: skip
-
-
-def tuned(dataset=LARGE, model="evolvegcn", gib=7.9, decided=8, options=OPTIONS, system=PUBLISHED):
-    """A tuner's run; a frame keeps so much at the printed size."""
-    nbytes = int(gib * 2**30 * 1000 / 2_300_000)  # Flickr has 2.3 M vertices
-    found = [
-        observation("memory", nbytes, of="frame"), observation("vertices", 1000),
-        observation("frames", decided, of="decided"),
-        *(observation("frames", decided, of="option", snapshots_together=s)
-          for s in (options if decided else ())),
-        *(observation("step_time", s + 1.0, snapshots_together=s) for s in tuning.SIZES),
-        observation("slowdown", 1.05), observation("partition_size", 1, setting="best"),
-        observation("partition_size", 1),
-    ]  # fmt: skip
-    params = {"dataset": dataset, "model": model, "system": system}
-    return [made("tuning", params, found, data={"twin": True})]
-
-
-FIGURES = [
-    ("fig4-gnn-dominates-compute", "S", leads),
-    ("fig4-gnn-dominates-compute", "O", lambda: leads(0.2)),
-    ("fig4-gnn-dominates-compute", "u", lambda: leads(0.45)),
-    ("fig4-gnn-dominates-compute", "-", lambda: leads()[:4]),
-    ("s52-mpnn-rnn-heavy", "S", lambda: heavy(0.8, 0.3)),
-    ("s52-mpnn-rnn-heavy", "s", lambda: heavy(0.5, 0.3)),
-    ("s52-mpnn-rnn-heavy", "u", lambda: heavy(0.3, 0.31)),
-    ("s52-mpnn-rnn-heavy", "O", lambda: heavy(0.3, 0.8)),
-    ("s52-mpnn-rnn-heavy", "-", lambda: heavy(0.8, 0.3)[:2]),
-    ("s52-evolvegcn-other-small", "S", lambda: rest(0.9)),
-    ("s52-evolvegcn-other-small", "v", lambda: rest(0.6)),
-    ("s52-evolvegcn-other-small", "O", lambda: rest(0.2)),
-    ("fig12-load-balance", "S", lambda: balance(flickr=(9.0, 1.1), hepth=(2.0, 1.5))),
-    ("fig12-load-balance", "O", lambda: balance(flickr=(9.0, 1.1), hepth=(1.2, 1.5))),
-    ("fig12-load-balance", "s", lambda: balance(flickr=(2.0, 1.5), hepth=(9.0, 1.1))),
-    ("fig12-load-balance", "u", lambda: balance(1, flickr=(9.0, 1.1), hepth=(2.0, 1.5))),
-    *(("fig12-speedup-trend", glyph,
-       lambda other=other: sliced(("youtube", "evolvegcn", 2.0, 0.01), *other))
-      for glyph, other in (("S", [("youtube", "mpnn_lstm", 1.2, 0.01)]),
-                           ("u", [("youtube", "mpnn_lstm", 1.99, 0.05)]),
-                           ("O", [("hepth", "evolvegcn", 3.0, 0.01)]), ("-", []))),
-    ("fig9a-sper-order-vs-or", "S", lambda: gained(lambda rate, dim, s: s)),
-    ("fig9a-sper-order-vs-or", "R", lambda: gained(lambda rate, dim, s: s, "cuda")),
-    ("fig9a-sper-order-vs-or", "O", lambda: gained(lambda rate, dim, s: 1 / s)),
-    ("fig9a-sper-order-vs-or", "X", lambda: gained(lambda rate, dim, s: 1 / s, "cuda")),
-    ("fig9a-sper-order-vs-or", "O",
-     lambda: gained(lambda rate, dim, s: 0.5 if (s, rate) == (8, 0.1) else s)),
-    ("fig9b-sper-order-vs-dim", "s",  # on average clearly in order
-     lambda: gained(lambda rate, dim, s: 6.0 if (s, dim) == (4, 2) else s / 2)),
-    ("fig9b-sper-order-vs-dim", "u",
-     lambda: gained(lambda rate, dim, s: 2.0 if s > 2 and dim == 2 else s)),
-    ("s44-low-or-penalty", "S", lambda: gained(lambda rate, dim, s: s * (1 + rate))),
-    ("s44-low-or-penalty", "u",
-     lambda: gained(lambda rate, dim, s: 0.5 if (s, rate) == (8, 0.1) else s)),
-    ("s44-low-or-penalty", "O", lambda: gained(lambda rate, dim, s: s / (1 + rate))),
-    ("s52-sper-large", "S", lambda: tuned() + tuned(model="tgcn_model", gib=1, decided=0)
-     + tuned("hepth", gib=1)),
-    ("s52-sper-large", "s", lambda: tuned(gib=8.1)),
-    ("s52-sper-large", "s", lambda: tuned() + tuned(model="mpnn_lstm", gib=3.9)),
-    ("s52-sper-large", "O", lambda: tuned(gib=1)),
-    ("s43-sper-options", True, tuned),
-    ("s43-sper-options", False, lambda: tuned(options=(1, 2, 8))),
-    ("s43-sper-options", True,  # as published, where there is such a row
-     lambda: tuned(options=(1, 2, 8), system="pipad") + tuned("hepth")),
-    ("s43-sper-options", False, lambda: tuned(options=(1, 2, 8), system="pipad")),
-]  # fmt: skip
-EVERY = [*TRAINED, *READ, *FIGURES]
-
-
 @pytest.mark.parametrize(
-    ("name", "word", "rows"), EVERY, ids=[f"{name}-{n}" for n, (name, *_) in enumerate(EVERY)]
+    ("name", "word", "rows"), TRAINED, ids=[f"{name}-{n}" for n, (name, *_) in enumerate(TRAINED)]
 )
 def test_a_rule_by_each_of_its_conditions(name, word, rows) -> None:
     """The glyph of a verdict; of a claim by definition, what its check finds."""
