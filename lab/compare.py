@@ -133,14 +133,6 @@ def rounds_of(row: Any, rows: Iterable[Any]) -> list[Any]:
     return [r for r in select(rows, **like) if r.params == row.params]
 
 
-def by_group(rows: Iterable[Any]) -> dict[str, list[Any]]:
-    """Rows by group, in order of first appearance."""
-    groups: dict[str, list[Any]] = {}
-    for row in rows:
-        groups.setdefault(row.group, []).append(row)
-    return groups
-
-
 def quantity(row: Any, value: str) -> float | None:
     """`row.time`, or what the row observed of a metric without dimensions; None without."""
     note_read(row, "step_time" if value == "time" else value)
