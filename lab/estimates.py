@@ -13,6 +13,7 @@ from dgbench.lab import metrics
 from dgbench.lab.compare import Ratio
 from dgbench.lab.evidence import uses_twin
 from dgbench.lab.judging import current_floor, judging
+from dgbench.lab.paper import PapersGraphs
 from dgbench.lab.table import OF_ROW, Entry, Observation, _allows
 from dgbench.runtime.statistics import t_quantile
 
@@ -124,6 +125,7 @@ class PaperForms:
         facts: derived dimensions: name -> (dimension, function of its value).
         order: values of a dimension in the order of tables and figures; others follow.
         uncounted: datasets that figures show and no claim of the paper rests on.
+        stand_ins: graphs that a claim which names datasets rests on; None for all.
         judged: system whose deviation from the reference a claim shows, not that of its rivals.
     """
 
@@ -133,6 +135,7 @@ class PaperForms:
     facts: Mapping[str, tuple[str, Callable[[Any], Any]]] = field(default_factory=dict)
     order: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     uncounted: frozenset[str] = frozenset()
+    stand_ins: PapersGraphs | None = None
     judged: str = ""
 
     def label(self, dim: str, value: Any) -> str:

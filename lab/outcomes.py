@@ -111,6 +111,8 @@ def check_of(forms: PaperForms, experiment: str, rule: Rule) -> Check:
 
     def check(claim: Claim, rows: Sequence[Any]) -> Finding:
         counted = [row for row in rows if row.params.get("dataset") not in forms.uncounted]
+        if forms.stand_ins is not None and claim.workload.get("datasets"):
+            counted = forms.stand_ins.of(counted)
         context = EvaluationContext(counted, experiment, forms, claim)
         return rule(context).finding(forms.judged)
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from dgbench.lab.outcomes import checks_of
 from dgbench.systems.base import Paper
-from dgbench.systems.esdg.claims import CHECKS
 from dgbench.systems.esdg.experiments import EXPERIMENTS
 from dgbench.systems.esdg.experiments.settings import PAPERS_GRAPHS
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
@@ -20,7 +20,7 @@ PAPER = Paper(
     system="esdg",
     ledger=Path(__file__).with_name("claims.yaml"),
     experiments=EXPERIMENTS,
-    checks=CHECKS,
+    checks=checks_of(*EXPERIMENTS),
     graphs=PAPERS_GRAPHS,
     readings=(
         "Neither the edge life nor the window of the smoothing is printed: ours are the smallest "

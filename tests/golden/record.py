@@ -11,8 +11,8 @@
     words.txt     reasons and answers; never compared, only counted
 
 Claims are asked of disturbed copies of the largest run too, where they decide what kept rows never
-do. A change of form must leave the first three as they are. `check` prints the lines that differ, exit
-code 1 where there are any.
+do. A change of form must leave the first three as they are. `check` prints the lines that differ,
+exit code 1 where there are any.
 """
 
 from __future__ import annotations

@@ -27,6 +27,18 @@ PRINTS = {
     "runtime/ranks/__main__.py": "results of a command for other programs, one line a rank",
 }
 """Modules beside the terminal's, the commands' and `__main__` that print."""
+DRAWING = {
+    "systems/arena/experiment.py": "races of tasks",
+    "systems/operators/race.py": "races of operators",
+    "systems/operators/experiments/aggregate.py": "limits",
+    "systems/operators/experiments/ceilings.py": "limits",
+    "systems/pipad/experiments/ablation.py": "no form of a ladder of techniques",
+    "systems/gnnflow/experiments/fig8.py": "no form of a ladder of techniques",
+    "systems/dgc/experiments/fig12.py": "no form of a ladder of techniques",
+    "systems/dgc/experiments/fig18.py": "no form of curves",
+    "systems/gnnflow/experiments/contenders.py": "reasons of each contender",
+}
+"""Modules of papers that form points of figures themselves: what no form draws yet."""
 MENTIONED = re.compile(rf"\.({'|'.join(sorted(TEXT_FIELDS))})\b")
 METRIC = re.compile(r"\b(observe|observation|where|observed|number)\(\s*([^(),]*,\s*)?f[\"']")
 
@@ -106,3 +118,23 @@ def test_a_class_has_a_name_of_its_own() -> None:
         for name in re.findall(r"^ *class (\w+)[(:]", text, re.MULTILINE)
     )
     assert not [name for name, count in names.items() if count > 1]
+
+
+def test_papers_say_claims_and_figures_in_forms() -> None:
+    """No function of theirs takes a claim, and none returns points but those of the list."""
+    judging, drawing = [], set()
+    for name, text in sources("systems"):
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.FunctionDef | ast.Lambda):
+                continue
+            if any(
+                ast.unparse(one.annotation) == "Claim" for one in node.args.args if one.annotation
+            ):
+                judging.append(f"{name}:{node.lineno}")
+            returns = getattr(node, "returns", None)
+            named = "points" in getattr(node, "name", "") and node.name != "points"
+            if returns is not None and named and "list[dict" in ast.unparse(returns):
+                drawing.add(name)
+    assert not judging
+    assert not drawing - set(DRAWING)
+    assert not set(DRAWING) - drawing, "these do it no more: take them off the list"

@@ -106,6 +106,7 @@ FORMS: Final = PaperForms(
     },
     facts={"origin": ("dataset", lambda name: "real" if BY_NAME[name].real else "paper")},
     order={"dataset": [graph.name for graph in ALL], "model": MODELS},
+    stand_ins=STAND_INS,
 )
 SMOOTHING: Final = {"tm_gcn": "m_transform", "cd_gcn": "none", "evolvegcn_o": "edge_life"}
 """Smoothing that the paper applies to the graph before training each model (5.1)."""
