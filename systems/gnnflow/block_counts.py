@@ -13,7 +13,6 @@ class BlockCounts:
     Attributes:
         blocks: int64[N], blocks of each vertex.
         slots, records: of all vertices.
-        waste: the largest share of empty slots over records that was seen after a batch.
 
     Args:
         num_vertices: N.
@@ -25,7 +24,6 @@ class BlockCounts:
         self.blocks = np.zeros(num_vertices, np.int64)
         self.slots = 0
         self.records = 0
-        self.waste = 0.0
         self._degree = np.zeros(num_vertices, np.int64)
         self._free = np.zeros(num_vertices, np.int64)
 
@@ -53,5 +51,3 @@ class BlockCounts:
         self.blocks[vertices] += made
         self.slots += int((made * capacity).sum())
         self._free[vertices] = made * capacity - rest
-        if self.records:
-            self.waste = max(self.waste, self.slots / self.records - 1)

@@ -7,7 +7,6 @@ place among the vertices of its machine is `id div P`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -247,12 +246,6 @@ def variation(values: Tensor) -> float:
     values = values.double()
     mean = float(values.mean()) if values.numel() else 0.0
     return float(values.std(correction=0)) / mean if mean > 0 else 0.0
-
-
-def variation_of(each: Sequence[Sequence[float]]) -> float:
-    """Mean over batches of the variation over ranks; `each` holds a list of batches per rank."""
-    batches = [variation(torch.tensor(batch)) for batch in zip(*each, strict=True)]
-    return sum(batches) / len(batches) if batches else 0.0
 
 
 def _excess(counts: Tensor) -> float:

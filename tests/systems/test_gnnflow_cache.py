@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.runtime.errors import DataError, InvalidInputError, UnknownKeyError
 from dgbench.systems.gnnflow.cache import FeatureCache, FeatureTable, read_state
+from dgbench.systems.gnnflow.experiments import fig14
+from dgbench.systems.gnnflow.experiments.accesses import Access
+from dgbench.systems.gnnflow.experiments.cache_play import KINDS, LoopedCache
+from dgbench.systems.gnnflow.experiments.settings import LAMBDA
+from dgbench.systems.gnnflow.plain_cache import ListedCache
 from dgbench.systems.gnnflow.static_cache import Visits, by_degree, presampled
 
 
@@ -69,6 +76,39 @@ def test_contents_are_their_rows_after_any_sequence(steps, policy, capacity, loc
     assert cache.hits + cache.misses == cache.requests == asked
     assert counts.unique_hits + counts.unique_misses == counts.unique
     assert counts.evicted <= counts.admitted
+
+
+batches_of_ids = st.lists(st.lists(st.integers(0, 39), max_size=30), min_size=1, max_size=8)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches_of_ids, st.sampled_from(["lru", "lfu", "fifo"]), st.integers(1, 20))
+def test_hits_are_those_of_a_cache_in_plain_python(batches, policy, capacity) -> None:
+    loop = LoopedCache(capacity, policy, LAMBDA)
+    caches = {
+        kind: FeatureCache(FeatureTable(table()), capacity, policy=policy, admission=LAMBDA)
+        for kind in KINDS
+    }
+    start = loop.snapshot()
+    for _ in range(2):  # epochs of a round, each from its begin
+        loop.restore(start)
+        for ids in batches:
+            loop.fetch(ids)
+    tensors = [torch.tensor(ids, dtype=torch.int64) for ids in batches]
+    fig14.serve(caches, [[Access(ids, ids, 1) for ids in tensors]] * 2, restoration=True)
+    for cache in caches.values():
+        assert {name: getattr(cache.counts, name) for name in loop.counts} == loop.counts
+    listed, kept, hits = ListedCache(table(), capacity), OrderedDict(), 0
+    for ids in batches:
+        rows = listed.fetch(torch.tensor(ids, dtype=torch.int64))
+        assert torch.equal(rows, table()[torch.tensor(ids, dtype=torch.int64)])
+        for i in ids:
+            hits += i in kept
+            kept[i] = None
+            kept.move_to_end(i)
+            if len(kept) > capacity:
+                kept.popitem(last=False)
+    assert listed.hits == hits
 
 
 def test_each_miss_is_asked_for_once_and_a_source_that_fails_changes_nothing() -> None:

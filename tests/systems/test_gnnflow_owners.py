@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,15 +11,17 @@ from hypothesis import strategies as st
 
 from dgbench.datasets.events import EventStream
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
-from dgbench.systems.base.stream import stream_data
+from dgbench.systems.base.stream import negatives_of, stream_data
 from dgbench.systems.gnnflow.cluster import PER_MACHINE, ClusterMachine, Iteration, g4dn, project
 from dgbench.systems.gnnflow.experiments import fig15
-from dgbench.systems.gnnflow.experiments.partition_checks import (
-    asked_by_loop,
+from dgbench.systems.gnnflow.experiments.cache_play import LoopedCache
+from dgbench.systems.gnnflow.experiments.partition import (
+    asked_by_search,
     asked_check,
     assignment_check,
 )
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, workload
+from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA, workload
 from dgbench.systems.gnnflow.owners import (
     SCHEDULES,
     AssignedOwners,
@@ -25,10 +29,9 @@ from dgbench.systems.gnnflow.owners import (
     MachineLayout,
     shares,
     variation,
-    variation_of,
 )
 from dgbench.systems.gnnflow.partitioners import PARTITIONERS, partition
-from dgbench.systems.gnnflow.serving import root_ranks
+from dgbench.systems.gnnflow.serving import root_ranks, served
 from dgbench.systems.gnnflow.vertex_cut import CUTS, asked_edge_cut, asked_vertex_cut, edge_machines
 
 
@@ -118,6 +121,48 @@ def test_partitioners_assign_everyone(by: str) -> None:
 edges = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=25)
 
 
+def asked_by_loop(machine_of, src, dst, first, fanout, asker, machines, *, by_edge):
+    """Counts of what sampling asks of other machines, event by event."""
+    targets = requests = records = 0
+    seen: dict[int, list[int]] = {}
+    for event, ends in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
+        for vertex in ends if event >= first else ():
+            targets += 1
+            for machine, held in enumerate(seen.get(vertex, [0] * machines)):
+                if held and machine != int(asker[event - first]):
+                    requests += 1
+                    records += min(held, fanout)
+        for vertex in ends:
+            held = seen.setdefault(vertex, [0] * machines)
+            held[machine_of[event if by_edge else vertex]] += 1
+    return {"targets": targets, "requests": requests, "records": records,
+            "bytes": 24 * (requests + records)}  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_ranks_serve_the_targets_of_a_loop(schedule) -> None:
+    layout, draw = MachineLayout(2, 3), torch.Generator().manual_seed(4)
+    asker, hops = root_ranks(5, layout.ranks), []
+    nodes = torch.randint(0, 40, asker.shape, generator=draw)
+    for _ in range(2):
+        counts = torch.randint(0, 4, nodes.shape, generator=draw)
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        hops.append(SimpleNamespace(nodes=nodes, offsets=offsets))
+        drawn = torch.randint(0, 40, (int(offsets[-1]),), generator=draw)
+        nodes = torch.cat([nodes, drawn])
+    work = served(layout, IdentityHash(2), [hops], asker, schedule)
+    targets, records, who = [0] * 6, [0] * 6, asker.tolist()
+    for hop in hops:
+        counts = hop.offsets.diff().tolist()
+        for rank, vertex, count in zip(who, hop.nodes.tolist(), counts, strict=True):
+            machine = torch.tensor(vertex % 2)
+            server = int(layout.servers(rank, machine, torch.tensor(vertex), schedule))
+            targets[server] += 1
+            records[server] += count
+        who = who + [rank for rank, n in zip(who, counts, strict=True) for _ in range(n)]
+    assert (work.targets.tolist(), work.records.tolist()) == (targets, records)
+
+
 @settings(max_examples=60)
 @given(edges, st.integers(1, 3), st.integers(0, 3), st.integers(1, 4))
 def test_requests_are_those_of_a_loop_over_events(pairs, machines, first, fanout) -> None:
@@ -125,9 +170,10 @@ def test_requests_are_those_of_a_loop_over_events(pairs, machines, first, fanout
     src, dst = (torch.tensor(column) for column in zip(*pairs, strict=True))
     asker, owners = torch.arange(len(pairs) - first) % machines, IdentityHash(machines)
     how = src, dst, first, fanout, asker
-    found = asked_edge_cut(owners, *how)
-    loop = asked_by_loop(owners.of(torch.arange(6)).tolist(), *how, machines, by_edge=False)
+    found, owner = asked_edge_cut(owners, *how), owners.of(torch.arange(6))
+    loop = asked_by_loop(owner.tolist(), *how, machines, by_edge=False)
     assert asked_check(found, loop, "").passed
+    assert asked_by_search(None, owner.numpy(), *how, machines) == loop
     assert loop["targets"] == 2 * (len(pairs) - first)
     for by in CUTS:
         kept = edge_machines(by, 6, src, dst, machines)
@@ -135,24 +181,35 @@ def test_requests_are_those_of_a_loop_over_events(pairs, machines, first, fanout
         found = asked_vertex_cut(kept, machines, *how)
         loop = asked_by_loop(kept.tolist(), *how, machines, by_edge=True)
         assert asked_check(found, loop, "").passed
+        assert asked_by_search(kept.numpy(), None, *how, machines) == loop
 
 
 def test_roots_are_dealt_side_by_side_and_rows_counted_as_a_trainer_asks() -> None:
     assert root_ranks(5, 2, sides=2).tolist() == [0, 0, 0, 1, 1] * 2
     assert root_ranks(1, 3).tolist() == [0, 0, 0]
-    assert variation_of([[1.0, 2.0], [3.0, 2.0]]) == pytest.approx(0.25)
-    assert (variation_of([[], []]), variation(torch.tensor([1, 3]))) == (0.0, pytest.approx(0.5))
+    assert variation(torch.tensor([1, 3])) == pytest.approx(0.5)
     draw = torch.Generator().manual_seed(2)
     src = torch.randint(0, 60, (4000,), generator=draw)
     dst = (src * 7 + torch.randint(0, 5, (4000,), generator=draw)) % 60
     events, graph = EventStream.build(src, dst, range(4000), num_nodes=60), BY_NAME["gdelt"]
     task = workload(graph, "tgat", "smoke", batch=10, chunks=1, node_dim=2, edge_dim=2)
-    counts = fig15.count_rows(graph, "tgat", stream_data(events, task), batches=2)
-    # 600 events: 1800 roots with up to 10 neighbours, each asked for with all of its neighbours.
-    assert 1800 < counts.asked["node"] <= 1800 * 11 * 11
-    assert counts.missed["node"] <= 60
-    assert counts.missed["edge"] <= counts.asked["edge"] == counts.records
-    assert counts.ends <= 60
+    data = stream_data(events, task)
+    counts = fig15.count_rows(graph, "tgat", data, batches=2, size=30)
+    plain = NearbyStream(workload(graph, "tgat", "paper", chunks=1), data)
+    plain.insert(0, len(events))
+    caches = {"node": LoopedCache(2, "lru", LAMBDA), "edge": LoopedCache(12, "lru", LAMBDA)}
+    for turn, part in enumerate(torch.arange(3940, 4000).split(30)):
+        nodes = torch.cat([src[part], dst[part], negatives_of(task, data, part)])
+        hops = plain.sample(nodes, events.t[part].repeat(3), draw=turn)[0]
+        eids = torch.cat([hop.eids for hop in hops]).tolist()
+        ids = {"node": torch.cat([hops[-1].nodes, hops[-1].neighbours]).tolist(), "edge": eids}
+        for kind, cache in caches.items():
+            cache.counts = dict.fromkeys(cache.counts, 0)
+            cache.fetch(ids[kind])
+    for kind, cache in caches.items():
+        assert counts.asked[kind] == cache.counts["requests"]
+        assert counts.missed[kind] == cache.counts["unique"] - cache.counts["unique_hits"]
+    assert (counts.records, counts.ends) == (len(eids), nodes[:60].unique().numel())
 
 
 ONE = Iteration(

@@ -28,7 +28,7 @@ from dgbench.runtime.machine_memory import PageLock
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
 from dgbench.systems.gnnflow import ranked
 from dgbench.systems.gnnflow.experiments import round_race
-from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
+from dgbench.systems.gnnflow.experiments.cache_play import LoopedCache
 from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, MachineLayout
 from dgbench.systems.gnnflow.ranked import (
     GraphPlacement,

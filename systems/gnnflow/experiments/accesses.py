@@ -7,7 +7,7 @@ the same ones each time, sampling ahead would know them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -36,7 +36,6 @@ from dgbench.systems.gnnflow.experiments.sample_checks import (
     static_samples_check,
 )
 from dgbench.systems.gnnflow.experiments.settings import (
-    EPOCHS,
     INITIAL,
     STATIC_MODELS,
     StreamGraph,
@@ -137,11 +136,6 @@ class Accesses:
         )
         self._keep(_ServedBatch(nodes, times, draw, access))
         return access
-
-    @property
-    def last(self) -> Access:
-        """The batch that was handed out last."""
-        return self._compared[-1].access
 
     def checks(self) -> list[ResultCheck]:
         """Checks of two of the batches that were handed out, one of them the last: drawn roots of
@@ -244,10 +238,3 @@ def open_stream(task: StreamWorkload) -> StreamData:
         events, eid=torch.arange(len(events)), node_feat=None, edge_feat=None, label=None
     )
     return StreamData(bare, None, None, destinations=destinations)
-
-
-def record(
-    accesses: Accesses, rounds: Sequence[Round], epochs: int = EPOCHS
-) -> list[list[list[Access]]]:
-    """All batches by round and epoch, so that several caches may serve the same ones."""
-    return [[list(accesses.epoch(one, e)) for e in range(epochs)] for one in rounds]

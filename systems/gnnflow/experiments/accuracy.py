@@ -104,7 +104,6 @@ def _compare(name: str, model: str, context: RunContext, found: Measurement) -> 
             losses[path].append(trainer.train(0, first, epoch=epoch))
         aps.append(trainer.evaluate_range(first, last).ap)
         found.observe("average_precision", aps[-1], setting=path, model=model)
-        found.observe("loss", losses[path][-1], setting=path, model=model)
     title = MODEL_TITLES[model]
     found.checks += [
         close("losses", losses[OURS], losses[PLAIN], TOLERANCE, against=PLAIN_PATH, part=title),
@@ -117,6 +116,5 @@ def _compare(name: str, model: str, context: RunContext, found: Measurement) -> 
     gap = max(abs(a - b) / abs(b) for a, b in zip(losses[OURS], losses[PLAIN], strict=True))
     found.deviation[f"loss {model}"] = gap
     found.observe("events", end, model=model)
-    found.observe("events", last - first, model=model, of="scored")
     found.observe("batch_size", task.batch, model=model)
     found.data.update(data.describe())

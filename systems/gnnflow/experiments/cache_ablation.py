@@ -23,16 +23,6 @@ from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, FeatureTable
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
-from dgbench.systems.gnnflow.experiments.cache_checks import (
-    BATCHES,
-    IDS,
-    counts_check,
-    few,
-    listed_check,
-    looped_check,
-    looped_dynamic,
-    requests_check,
-)
 from dgbench.systems.gnnflow.experiments.fig14 import random_rows
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, FORMS, LAMBDA
@@ -191,7 +181,7 @@ class CacheAblation(FormExperiment):
             played = play.record(
                 graph, model, preset, ROUNDS[preset], MAX_BATCHES[preset][model], gpus=gpus
             )
-            some = few(played)
+            some = play.few(played)
             found.checks += played.accesses.checks()
             for kind in play.KINDS:
                 capacity = played.accesses.capacity(kind)
@@ -199,13 +189,12 @@ class CacheAblation(FormExperiment):
                     counts = hits(played, kind, **setting)
                     part = f"{gpus} {kind} {name}"
                     how = {"admission": LAMBDA, **setting}
-                    loop = looped_dynamic(some, kind, capacity, play.WARM, **how)
+                    loop = play.looped_dynamic(some, kind, capacity, **how)
                     found.checks += [
-                        counts_check(hits(some, kind, **setting), loop, part),
-                        requests_check(counts.requests, played.counted(), kind, part),
+                        play.counts_check(hits(some, kind, **setting), loop, part),
+                        play.requests_check(counts.requests, played.counted(), kind, part),
                     ]
-                    play.observe_counts(found, counts, ranks=gpus, of=kind, setting=name)
-                found.observe("requests", counts.requests, ranks=gpus, of=kind)
+                    found.observe("hit_rate", counts.hit_rate, ranks=gpus, of=kind, setting=name)
             found.data = played.accesses.describe()
         found.checks = by_subject(found.checks)
         return found
@@ -236,18 +225,9 @@ def race_on_host(accesses: Accesses, context: RunContext, *, control: bool) -> M
     }
     again = {AGAIN: FeatureCache(FeatureTable(table), slots)} if control else {}
     found, asked = race(accesses, context, table, {**ways, **again})
-    ids = list(accesses.last.edges.split(IDS)[:BATCHES])
-    found.checks += [
-        listed_check(lambda slots: ListedCache(table, slots), table, ids),
-        looped_check(lambda slots: FeatureCache(FeatureTable(table), slots), table, ids),
-        equal(
-            "counters", {name: way.requests for name, way in ways.items()},
-            dict.fromkeys(ways, asked), against="ids of all batches",
-        ),
-    ]  # fmt: skip
-    for name, way in ways.items():
-        found.observe("hit_rate", way.hits / way.requests, setting=name)
-    found.observe("slots", slots)
+    own = {name: way.requests for name, way in ways.items()}
+    exact = dict.fromkeys(ways, asked)
+    found.checks.append(equal("counters", own, exact, against="ids of all batches"))
     return found
 
 
@@ -259,9 +239,7 @@ def race_on_device(accesses: Accesses, context: RunContext) -> Measurement:
         "batched": FeatureCache(FeatureTable(table), slots, device=context.device),
         WHOLEGRAPH: WholeGraphCache(table, slots),
     }
-    found, _ = race(accesses, context, table, ways)
-    found.observe("slots", slots)
-    return found
+    return race(accesses, context, table, ways)[0]
 
 
 def race(
@@ -297,5 +275,4 @@ def race(
             observe_speedup(found, seconds[name], seconds["batched"], **which)
     found.observe("operation_time", median(seconds["batched"]), samples=seconds["batched"])
     asked = sum(ids.numel() for ids in batches)
-    found.observe("requests", asked)
     return found, asked

@@ -38,6 +38,7 @@ from dgbench.systems.gnnflow.contenders import (
     ReferenceResult,
 )
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
+from dgbench.systems.gnnflow.experiments.fig12 import in_turns
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     SCAN,
     by_subject,
@@ -231,10 +232,7 @@ def measure(
             }
             calls = {n: partial(o.sample, nodes, times, fanouts, policy) for n, o in racing.items()}
             which = {"policy": policy, "layers": hops, "batch": batch}
-            raced(
-                told, racers, calls, TURNS[context.preset], nodes.numel(),
-                control=control, **which,
-            )  # fmt: skip
+            raced(told, racers, calls, TURNS[context.preset], control=control, **which)
             task = sampling_task(fanouts, policy)
             checks += [  # by the very graphs that were timed
                 check
@@ -301,39 +299,28 @@ def raced(
     racers: Racers,
     calls: dict[str, Callable[[], Any]],
     turns: int,
-    roots: int,
     *,
     control: bool = False,
     **which: Any,
 ) -> None:
     """Add median seconds of each call, and how many times ours each takes, turn by turn; with
     `control` also ours beside itself."""
-    sides = with_control({name: name for name in calls}, on=control, pair=OURS)  # may not fail
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
-    for turn in range(turns + 1):
-        for side in sides if turn % 2 else reversed(sides):
-            name = sides[side]
-            start = time.perf_counter()
-            racers.ask(name, calls[name])
-            if turn:  # the first warms up
-                seconds[side].append(time.perf_counter() - start)
-    for name, typical in _compare(told, racers, seconds, **which).items():
-        told.observe("throughput", roots / typical, of="roots", setting=name, **which)
+    asked = {name: partial(racers.ask, name, call) for name, call in calls.items()}
+    seconds = in_turns(with_control(asked, on=control, pair=OURS), turns)  # ours may not fail
+    _compare(told, racers, seconds, **which)
 
 
 def _compare(
     told: Measurement, racers: Racers, seconds: dict[str, list[float]], **which: Any
-) -> dict[str, float]:
-    """Add the A/A pair, medians and speed-ups of those that did not fail; the medians by name."""
+) -> None:
+    """Add the A/A pair, medians and speed-ups of those that did not fail."""
     take_control(told, seconds, pair=OURS, **which)
-    seconds = {name: spent for name, spent in seconds.items() if name not in racers.reasons}
-    typical = {name: median(spent) for name, spent in seconds.items()}
     for name, spent in seconds.items():
-        told.observe("operation_time", typical[name], samples=spent, setting=name, **which)
-    for name, spent in seconds.items():
+        if name in racers.reasons:
+            continue
+        told.observe("operation_time", median(spent), samples=spent, setting=name, **which)
         if name != OURS:
             observe_speedup(told, spent, seconds[OURS], setting=OURS, baseline=name, **which)
-    return typical
 
 
 def growth(
@@ -366,9 +353,7 @@ def growth(
         for side in sides if turn % 2 else reversed(sides):
             spent = racers.ask(sides[side], grow, sides[side])
             seconds[side].append(0.0 if spent is None else spent)
-    for name, typical in _compare(told, racers, seconds, phase="add").items():
-        rate = (len(events) - old) / typical
-        told.observe("throughput", rate, of="edges", setting=name, phase="add")
+    _compare(told, racers, seconds, phase="add")
     return [
         check
         for name, one in grown.items()

@@ -189,5 +189,3 @@ class Fig11(AccuracyRun):
         factor = whole[SELDOM] / whole[OFTEN]
         measured.observe("speedup", factor, setting=OFTEN, baseline=SELDOM)
         measured.observe("rounds", spacing, of="between retrainings")
-        retrainings = sum(one.trained > 0 for one in outcomes[SELDOM])
-        measured.observe("rounds", retrainings, of="retrainings")

@@ -22,7 +22,6 @@ from dgbench.lab.grid import by_preset
 from dgbench.lab.quantities import MeasuredQuantity, observed
 from dgbench.lab.result_checks import ResultCheck, at_most, equal, of_contender
 from dgbench.lab.study import FormExperiment
-from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
@@ -207,8 +206,6 @@ def measure(
         seconds = in_turns(sides, TURNS[context.preset], BUDGET_S[context.preset])
         how = {"method": walk, "policy": policy}
         take_control(found, seconds, **how)
-        for name, spent in seconds.items():
-            found.observe("operation_time", median(spent), setting=name, **how)
         for fast, slow in (*((name, STATIC) for name in LAYOUTS[:-1]), *PAIRS):
             observe_speedup(found, seconds[slow], seconds[fast], setting=fast, baseline=slow, **how)
     found.observe("targets", nodes.numel())
@@ -216,10 +213,8 @@ def measure(
     found.observe("vertices", events.num_nodes)
     past = torch.full_like(times, -torch.inf)
     for name, store in stores.items():
-        blocks, compared = count_walk(store, nodes, past, times)
-        found.observe("list_blocks", int(blocks.sum()), setting=name)
+        blocks, _ = count_walk(store, nodes, past, times)
         found.observe("list_blocks", int(blocks.max()), setting=name, statistic="longest")
-        found.observe("comparisons", int(compared.sum()), setting=name)
         # A walk looks at no more blocks than its list has, whose newest alone may begin too late,
         # and at none without records.
         lists, records = (of.long()[nodes] for of in (store.list_lengths(), store.degrees()))

@@ -26,15 +26,6 @@ from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, FeatureTable
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Access, Accesses
-from dgbench.systems.gnnflow.experiments.cache_checks import (
-    LoopedCache,
-    counts_check,
-    few,
-    looped_dynamic,
-    looped_static,
-    requests_check,
-    shortened,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
@@ -215,12 +206,11 @@ class Fig14(FormExperiment):
                     name = f"{kind} {variant} {times:g}"
                     if variant != "static stale":
                         asked = counts.requests
-                        check = requests_check(asked, played.counted(), kind, name)
+                        check = play.requests_check(asked, played.counted(), kind, name)
                         found.checks += of_contender(variant, [check], of=kind)
-                    which = {"of": kind, "setting": variant, "capacity": times}
-                    play.observe_counts(found, counts, **which)
-                    found.observe("requests", counts.requests, **which)
-            found.observe("slots", played.accesses.capacity(kind), of=kind)
+                    found.observe(
+                        "hit_rate", counts.hit_rate, of=kind, setting=variant, capacity=times
+                    )
         found.checks = by_subject(found.checks)
         found.observe("batch_size", played.accesses.task.batch)
         found.observe("events", sum(one.events for one in played.rounds[play.WARM :]))
@@ -242,18 +232,18 @@ def hits(played: play.Played, kind: str, times: float) -> dict[str, CacheCounts]
 
 def hit_checks(played: play.Played, kind: str, times: float) -> list[ResultCheck]:
     """Checks of `hits` over a few ids of the rounds, request by request."""
-    some, capacity = few(played), played.accesses.capacity(kind, times)
+    some, capacity = play.few(played), played.accesses.capacity(kind, times)
     wanted = {
-        "dynamic": looped_dynamic(some, kind, capacity, play.WARM, admission=LAMBDA),
-        "dynamic without RR": looped_dynamic(
-            some, kind, capacity, play.WARM, admission=LAMBDA, reuse=False, restoration=False
+        "dynamic": play.looped_dynamic(some, kind, capacity, admission=LAMBDA),
+        "dynamic without RR": play.looped_dynamic(
+            some, kind, capacity, admission=LAMBDA, reuse=False, restoration=False
         ),
-        "static": looped_static(some, kind, capacity, play.WARM, 1),
-        "static with reuse": looped_static(some, kind, capacity, play.WARM, 2),
+        "static": play.looped_static(some, kind, capacity, 1),
+        "static with reuse": play.looped_static(some, kind, capacity, 2),
     }
     found = hits(some, kind, times)
     return [
-        counts_check(found[name], counts, f"{kind} {name} {times:g}")
+        play.counts_check(found[name], counts, f"{kind} {name} {times:g}")
         for name, counts in wanted.items()
     ]
 
@@ -304,27 +294,15 @@ def time_rounds(
         ),
         *accesses.checks(),
     ]
-    missed = {key: one.unique_misses for key, one in counts.items()}  # before more is fetched
-    shorter = [[shortened(access) for access in batches] for batches in epochs]
     for name in CONTENDERS:
         own = rows_checks(name, caches[name], tables, [epochs[-1][-1], epochs[0][0]])
         checks += of_contender(name, own)
-        if not CONTENDERS[name]:
-            own = served_checks(caches_of(accesses, tables, name), shorter, name)
-            checks += of_contender(name, own)
     apart = max(check.gap for check in checks if check.of == "rows")
     found = Measurement(data=accesses.describe(), deviation={"output": apart})
     found.checks = by_subject(checks)
     for name in CONTENDERS:
         chosen, fetched = sum(init[name][1:]), sum(fetch[name][1:])
-        found.observe("phase_time", chosen / count, setting=name, phase="init")
-        found.observe("phase_time", fetched / count, setting=name, phase="fetch")
         found.observe("time_share", chosen / (chosen + fetched), setting=name, phase="init")
-        for kind in play.KINDS:
-            rows = missed[f"{name} {kind}"]
-            found.observe("requests", rows, setting=name, of=kind, statistic="missed")
-            size = tables[kind].table[:1].nbytes
-            found.observe("features_sent", rows * size, setting=name, of=kind)
     totals = {n: [a + b for a, b in zip(init[n][1:], fetch[n][1:], strict=True)] for n in init}
     take_control(found, totals)
     ours = totals["dynamic"]
@@ -397,20 +375,3 @@ def rows_checks(
         for kind, cache in caches.items()
         for access in batches
     ]  # fmt: skip
-
-
-def served_checks(
-    caches: dict[str, FeatureCache], epochs: Sequence[Sequence[Access]], name: str
-) -> list[ResultCheck]:
-    """Checks of `serve` with restoration, by empty caches and a few ids, request by request."""
-    serve(caches, epochs, restoration=True)
-    found = []
-    for kind, cache in caches.items():
-        loop = LoopedCache(cache.capacity, "lru", LAMBDA)
-        start = loop.snapshot()
-        for batches in epochs:
-            loop.restore(start)
-            for access in batches:
-                loop.fetch(access.of(kind).tolist())
-        found.append(counts_check(cache.counts, loop.counts, f"{name} {kind}"))
-    return found

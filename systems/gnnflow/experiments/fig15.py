@@ -17,20 +17,17 @@ from dgbench.lab.figure_forms import FigureForm, Sweep
 from dgbench.lab.grid import by_preset
 from dgbench.lab.judging import current_floor
 from dgbench.lab.quantities import MeasuredQuantity, observed, of_rows
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import equal
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import number
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.stream import negatives_of
 from dgbench.systems.gnnflow.cluster import READINGS
-from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
 from dgbench.systems.gnnflow.experiments.partition import first_events
-from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
     FORMS,
-    LAMBDA,
     MODEL_TITLES,
     SETTINGS,
     workload,
@@ -54,8 +51,6 @@ FIRST: Final = {"smoke": 40_000, "quick": 50_000, None: 1_000_000}
 """Events of the stream."""
 COUNTED: Final = {"smoke": 2, "quick": 5, None: 20}
 """Batches of the paper's size whose rows are counted, the first half to warm up the caches."""
-SHORT: Final = 30
-"""Events of a batch whose rows are counted one by one to check the counting."""
 PROJECTED: Final = (1, 2, 4, 8, 16, 32)
 
 LINEAR: Final = 0.8
@@ -173,9 +168,7 @@ class Fig15(FormExperiment):
         ),
         "gnnflow-fig15-32gpu-efficiency": combine.by_model(printed_in_range, MODEL),
     }  # fmt: skip
-    axes: ClassVar[Any] = {
-        "dataset": (DATASET,), "model": MODELS, "ranks": RANKS
-    }  # fmt: skip
+    axes: ClassVar[Any] = {"dataset": (DATASET,), "model": MODELS, "ranks": RANKS}
     group = "{model}"
     timeout_s: ClassVar[Any] = {"smoke": 90, "quick": 90, None: 1800}
 
@@ -183,6 +176,9 @@ class Fig15(FormExperiment):
         from dgbench.systems.base.stream import stream_data
         from dgbench.systems.gnnflow.cluster import ASSUMED
         from dgbench.systems.gnnflow.experiments.trainer_checks import checked_race
+        from dgbench.systems.gnnflow.owners import MachineLayout
+        from dgbench.systems.gnnflow.ranked import GraphPlacement
+        from dgbench.systems.gnnflow.remote_access import NO_CACHES, GraphRankSettings
 
         model, ranks = str(cell.params["model"]), int(cell.params["ranks"])
         preset = context.preset
@@ -190,44 +186,37 @@ class Fig15(FormExperiment):
         batch = by_preset(BATCH, preset)[model]
         turns = by_preset(TURNS, preset)
         task = workload(graph, model, preset, batch=batch * ranks, chunks=1)
+        layout = MachineLayout(1, ranks)
+        cache = {"node_cache": graph.node_cache, "edge_cache": graph.edge_cache}
+        plain = {"reuse": False, "restoration": False}  # GNNFlow's; one epoch has no use for them
+        contenders = {
+            OURS: GraphPlacement(GraphRankSettings(layout, tau=graph.tau, **cache)),
+            CACHED: GraphPlacement(GraphRankSettings(layout, graph="rows", **cache, **plain)),
+            TGL: GraphPlacement(GraphRankSettings(layout, graph="rows", **NO_CACHES)),
+        }
         with one_thread():
             data = stream_data(first_events(DATASET, by_preset(FIRST, preset)), task)
             last = len(data.events)
             runs, checks = checked_race(
                 task,
-                _contenders(graph, ranks),
+                contenders,
                 data,
                 first=max(0, last - turns * batch * ranks),
                 first_process=context.round == 1,
                 clocks=True,
                 timeout_s=cell.timeout_s,
             )
-            found = _measured(runs)
+            found = Measurement(data=data.describe(), notes=[ASSUMED])
+            observe_race(found, runs, TGL)
             if ranks == 1:
-                count = by_preset(COUNTED, preset)
-                rows = count_rows(graph, model, data, count)
-                checks.append(rows_check(graph, model, data))
+                rows = count_rows(graph, model, data, by_preset(COUNTED, preset))
+                own, records = {"edges": rows.asked["edge"]}, {"edges": rows.records}
+                checks.append(equal("counters", own, records, against="sampled records"))
                 _project(found, runs, task, rows, batch)
         found.observe("batch_size", batch)
         found.observe("turns", len(runs[OURS].seconds))
-        found.data, found.checks = data.describe(), found.checks + checks
-        found.notes.append(ASSUMED)
+        found.checks = checks
         return found
-
-
-def _contenders(graph: Any, ranks: int) -> dict[str, Any]:
-    from dgbench.systems.gnnflow.owners import MachineLayout
-    from dgbench.systems.gnnflow.ranked import GraphPlacement
-    from dgbench.systems.gnnflow.remote_access import NO_CACHES, GraphRankSettings
-
-    layout = MachineLayout(1, ranks)
-    cache = {"node_cache": graph.node_cache, "edge_cache": graph.edge_cache}
-    plain = {"reuse": False, "restoration": False}  # GNNFlow's; one epoch has no use for them
-    return {
-        OURS: GraphPlacement(GraphRankSettings(layout, tau=graph.tau, **cache)),
-        CACHED: GraphPlacement(GraphRankSettings(layout, graph="rows", **cache, **plain)),
-        TGL: GraphPlacement(GraphRankSettings(layout, graph="rows", **NO_CACHES)),
-    }
 
 
 def observe_race(found: Measurement, runs: Mapping[str, Any], reference: str) -> None:
@@ -247,26 +236,6 @@ def observe_race(found: Measurement, runs: Mapping[str, Any], reference: str) ->
             observe_speedup(found, slowest[name], slowest[OURS], setting=OURS, baseline=name)
 
 
-def _measured(runs: dict[str, Any]) -> Measurement:
-    """The race, hit rates and times of phases."""
-    from dgbench.systems.gnnflow.owners import variation_of
-
-    found = Measurement()
-    observe_race(found, runs, TGL)
-    for name, run in runs.items():
-        found.observe("variation", variation_of(run.sample_s), setting=name)
-        for part in ("sample", "fetch", "compute", "memory", "communicate", "update"):
-            seconds = [phases.get(part, 0.0) for phases in run.phases]
-            slowest = max(seconds) / max(1, len(run.seconds))
-            found.observe("phase_time", slowest, setting=name, phase=part)
-        for kind in ("node", "edge"):
-            asked = sum(c.get(f"{kind}_requests", 0) for c in run.counters)
-            if asked:
-                hits = sum(c.get(f"{kind}_hits", 0) for c in run.counters)
-                found.observe("hit_rate", hits / asked, setting=name, of=kind)
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class RowCounts:
     """Rows of a batch of the paper's size, by kind `node` and `edge`.
@@ -280,42 +249,6 @@ class RowCounts:
     missed: dict[str, float]
     records: float
     ends: float
-
-
-def cache_slots(graph: Any, events: Any) -> dict[str, tuple[int, int]]:
-    """Rows of features, and slots of the paper's cache, by kind."""
-    counts = {"node": (events.num_nodes, graph.node_cache), "edge": (len(events), graph.edge_cache)}
-    return {kind: (n, max(1, round(share * n))) for kind, (n, share) in counts.items()}
-
-
-def rows_check(graph: Any, model: str, data: Any) -> ResultCheck:
-    """A check of `count_rows` over two short batches, the second counted one by one."""
-    found = count_rows(graph, model, data, 2, SHORT)
-    events, task = data.events, workload(graph, model, "paper", chunks=1)
-    plain = NearbyStream(task, data)
-    plain.insert(0, len(events))
-    caches = {
-        kind: LoopedCache(slots, "lru", LAMBDA)
-        for kind, (_, slots) in cache_slots(graph, events).items()
-    }
-    for turn in range(2):
-        first = len(events) - (2 - turn) * SHORT
-        part = torch.arange(first, first + SHORT)
-        nodes = torch.cat([events.src[part], events.dst[part], negatives_of(task, data, part)])
-        hops = plain.sample(nodes, events.t[part].repeat(3), draw=turn)[0]
-        eids = [eid for hop in hops for eid in hop.eids.tolist()]
-        ids = {"node": hops[-1].nodes.tolist() + hops[-1].neighbours.tolist(), "edge": eids}
-        for kind, cache in caches.items():
-            cache.counts = dict.fromkeys(cache.counts, 0)
-            cache.fetch(ids[kind])
-    counts = {kind: cache.counts for kind, cache in caches.items()}
-    wanted = {f"{kind}s asked for": of["requests"] for kind, of in counts.items()}
-    wanted |= {f"{kind}s missed": of["unique"] - of["unique_hits"] for kind, of in counts.items()}
-    wanted |= {"records": len(eids), "ends": len(set(nodes[: 2 * SHORT].tolist()))}
-    own = {f"{kind}s asked for": count for kind, count in found.asked.items()}
-    own |= {f"{kind}s missed": count for kind, count in found.missed.items()}
-    own |= {"records": found.records, "ends": found.ends}
-    return equal("counters", own, wanted, against="plain sampler and cache")
 
 
 def count_rows(
@@ -335,9 +268,10 @@ def count_rows(
     events, task = data.events, workload(graph, model, "paper", chunks=1)
     store = TemporalStore(events.num_nodes, undirected=task.undirected, origin=events.span[0])
     store.insert(events.src, events.dst, events.t)
+    counts = {"node": (events.num_nodes, graph.node_cache), "edge": (len(events), graph.edge_cache)}
     caches = {
-        kind: FeatureCache(FeatureTable(torch.zeros(count, 1)), slots)
-        for kind, (count, slots) in cache_slots(graph, events).items()
+        kind: FeatureCache(FeatureTable(torch.zeros(n, 1)), max(1, round(share * n)))
+        for kind, (n, share) in counts.items()
     }
     asked, missed = dict.fromkeys(caches, 0), dict.fromkeys(caches, 0)
     records = ends = counted = 0
@@ -378,6 +312,7 @@ def _project(
 ) -> None:
     """Events per second on 1 to 32 T4 with the paper's batches, from a run of one rank."""
     from dgbench.systems.gnnflow.cluster import Iteration, measure_machine, project
+    from dgbench.systems.gnnflow.experiments.round_race import NETWORK
 
     machine = measure_machine()
     whole = SETTINGS[task.model].batch
@@ -386,9 +321,11 @@ def _project(
     memory = 4 * (3 * task.memory_dim + task.edge_dim) + 16 if task.model == "tgn" else 0
     for name, run in runs.items():
         turns, phases = len(run.seconds), run.phases[0]
+        # The share of the clocked time in which a rank computes.
+        computing = sum(phases.get(p, 0.0) for p in NETWORK) / sum(phases.values())
         sent = rows.asked if name == TGL else rows.missed
         one = Iteration(
-            compute_s=larger * _computing(phases) * sum(run.work_s[0]) / turns,
+            compute_s=larger * computing * sum(run.work_s[0]) / turns,
             sample_s=larger * sum(run.sample_s[0]) / turns,
             on_gpu=name == OURS,
             fetched=sum(sent[kind] * width[kind] for kind in width),
@@ -396,19 +333,10 @@ def _project(
             written=memory * rows.ends,
             gradient=4.0 * sum(value.numel() for value in run.state.values()),
         )
-        found.observe("estimate", one.fetched, setting=name, of="fetched")
-        found.observe("estimate", one.written, setting=name, of="written")
         for reading in READINGS:
             for ranks in PROJECTED:
                 step = project(one, ranks, machine.speed(reading))
-                which = {"setting": name, "scaled_by": reading, "ranks": ranks}
-                found.observe("projected_throughput", ranks * whole / step.seconds, **which)
-            for part in ("compute", "sample", "fetch", "exchange"):
-                found.observe("phase_time", getattr(step, f"{part}_s"), phase=part, **which)
-    for reading in READINGS:
-        found.observe("scale_factor", machine.speed(reading), scaled_by=reading)
-
-
-def _computing(phases: dict[str, float]) -> float:
-    """Share of the clocked time in which a rank computes."""
-    return sum(phases.get(p, 0.0) for p in ("compute", "memory", "update")) / sum(phases.values())
+                found.observe(
+                    "projected_throughput", ranks * whole / step.seconds, setting=name,
+                    scaled_by=reading, ranks=ranks,
+                )  # fmt: skip

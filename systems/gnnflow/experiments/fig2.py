@@ -102,7 +102,6 @@ class Fig2(FormExperiment):
             trainer.close()
             found.observe("step_time", times.total, model=model)
             found.observe("time_share", times.share, model=model)
-            found.observe("loss", times.loss, model=model)
             for part in PARTS:
                 found.observe("phase_time", times.parts[part], model=model, phase=part)
             found.observe("counted_steps", times.batches, model=model)
@@ -119,14 +118,12 @@ class BatchTimes:
         parts: by name, as in `PARTS`.
         batches: timed.
         epoch: batches of an epoch.
-        loss: mean of the timed batches.
     """
 
     total: float
     parts: dict[str, float]
     batches: int
     epoch: int
-    loss: float
 
     @property
     def share(self) -> float:
@@ -190,20 +187,14 @@ def time_batches(trainer: StreamTrainer, budget_s: float) -> BatchTimes:
     trainer.step(first % count)
     totals: list[float] = []
     parts: dict[str, list[float]] = {part: [] for part in PARTS}
-    losses: list[float] = []
     begin = time.perf_counter()
     while len(totals) < MIN_BATCHES or time.perf_counter() - begin < budget_s:
         trainer.meter.reset()
         start = time.perf_counter()
-        losses.append(trainer.step((first + 1 + len(totals)) % count))
+        trainer.step((first + 1 + len(totals)) % count)
         totals.append(time.perf_counter() - start)
         spent = trainer.meter.phases()
         for part in PARTS:
             parts[part].append(spent.get(part, 0.0))
-    return BatchTimes(
-        fmean(totals),
-        {part: fmean(seconds) for part, seconds in parts.items()},
-        len(totals),
-        count,
-        fmean(losses),
-    )
+    means = {part: fmean(seconds) for part, seconds in parts.items()}
+    return BatchTimes(fmean(totals), means, len(totals), count)

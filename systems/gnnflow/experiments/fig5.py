@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import torch
 
@@ -17,7 +14,7 @@ from dgbench.lab.estimates import EvaluationContext, gaps_of_failures, real_data
 from dgbench.lab.figure_forms import FigureForm, Sweep
 from dgbench.lab.laws import fit, gini
 from dgbench.lab.quantities import observed
-from dgbench.lab.result_checks import ResultCheck, close, equal
+from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Entry
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
@@ -38,16 +35,12 @@ EVENTS: Final = {
     "paper": {"tgn": 10**9, "tgat": 10**9, "graphsage": 10**9},
 }
 """First events of a stream that one epoch goes over."""
-RECOUNTED: Final = 40
-"""Last events or vertices whose accesses are counted once more."""
 MODELS: Final = ("tgat", "tgn", "graphsage")
 KINDS: Final = ("node", "edge")
 GRID: Final = tuple(2.0**k for k in range(-8, 9))
 """Accesses, in means of the graph, at which the distributions are kept."""
 TASKS: Final = ("link", "vertex", "tenth")
 """Roots that a static model is trained on: pairs of events, every vertex once, a tenth of them."""
-UPPER, ALL = ("setting", "upper half"), ("setting", "all")
-"""Dimension of what laws are fitted to."""
 Laws = dict[tuple[Any, ...], float]
 """Numbers by metric and (dimension, value) pairs."""
 
@@ -127,48 +120,28 @@ class Fig5(FormExperiment):
             accesses = Accesses(graph, model, context.preset, events=EVENTS[context.preset][model])
             for seeds in TASKS if model in STATIC_MODELS else ("link",):
                 counts = tally(accesses, seeds)
-                found.checks.append(tally_check(accesses, seeds))
                 for kind in KINDS:
                     where = {"model": model, "task": seeds, "of": kind}
                     laws = describe(counts[kind])
                     for (metric, *dims), value in laws.items():
                         found.observe(metric, float(value), **where, **dict(dims))
-                    found.observe("requests", int(counts[kind].sum()), **where)
-                    met = int((counts[kind] > 0).sum())
-                    found.observe("requests", met, **where, setting="unique")
                     found.checks += law_checks(laws, f"{model} {seeds} {kind}", counts[kind])
             found.checks += accesses.checks()
             found.data = accesses.describe()
         return found
 
 
-def tally(accesses: Accesses, seeds: str, most: int | None = None) -> dict[str, np.ndarray]:
+def tally(accesses: Accesses, seeds: str) -> dict[str, np.ndarray]:
     """int64[count] by kind: accesses of each id in an epoch; see `epoch`."""
     counts = {k: torch.zeros(accesses.count(k), dtype=torch.int64) for k in KINDS}
-    for access in epoch(accesses, seeds, most):
+    for access in epoch(accesses, seeds):
         for kind in KINDS:
             counts[kind] += torch.bincount(access.of(kind), minlength=accesses.count(kind))
     return {kind: found.numpy() for kind, found in counts.items()}
 
 
-def tally_check(accesses: Accesses, seeds: str) -> ResultCheck:
-    """A check of `tally` over the last few events or vertices, id by id."""
-    plain = {kind: Counter() for kind in KINDS}
-    for access in epoch(accesses, seeds, RECOUNTED):
-        for kind in KINDS:
-            plain[kind].update(access.of(kind).tolist())
-    found = tally(accesses, seeds, RECOUNTED)
-    wanted = {
-        kind: np.array([counts[i] for i in range(accesses.count(kind))], dtype=np.int64)
-        for kind, counts in plain.items()
-    }
-    check = equal("counters", found, wanted, against="Python's counter")
-    return msgspec.structs.replace(check, part=f"{accesses.model} {seeds}")
-
-
 def law_checks(laws: Laws, name: str, counts: np.ndarray) -> list[ResultCheck]:
-    """Checks of the evenness and of the distribution of accesses, and of the exponential's rate,
-    which has a closed form."""
+    """Checks of the evenness and of the distribution of accesses."""
     met = sorted(int(count) for count in counts if count > 0)
     total, size = sum(met), max(1, len(met))
     apart, below = 0, 0
@@ -180,44 +153,27 @@ def law_checks(laws: Laws, name: str, counts: np.ndarray) -> list[ResultCheck]:
     for k, limit in enumerate(GRID):
         above = sum(count * size > limit * total for count in met) / size
         wanted["portion", ("bin", k)] = above
-    least = max(1, int(np.median(met))) if met else 1
-    for which, low in ((UPPER, least), (ALL, 1)):
-        upper = [count for count in met if count >= low]
-        if ("decay_rate", which) in laws:
-            rate = math.log1p(len(upper) / (sum(upper) - low * len(upper)))
-            wanted["decay_rate", which] = rate
     values = {key: laws[key] for key in wanted}
     return [close("shares", values, wanted, 1e-9, against="sums in plain Python", part=name)]
 
 
-def epoch(accesses: Accesses, seeds: str, most: int | None = None) -> Sequence[Access]:
-    """The batches of an epoch over events or over vertices, all or the last `most` of them."""
+def epoch(accesses: Accesses, seeds: str) -> Iterable[Access]:
+    """The batches of an epoch over events or over vertices."""
     if seeds == "link":
-        last = accesses.count("edge")
-        first = 0 if most is None else max(0, last - most)
-        return list(accesses.epoch(Round(0, first, last)))
+        return accesses.epoch(Round(0, 0, accesses.count("edge")))
     count = accesses.count("node")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(accesses.task.seed))
     order = order[: max(1, count // 10)] if seeds == "tenth" else order
-    order = order if most is None else order[-most:]
-    return [accesses.from_vertices(part) for part in order.split(accesses.task.batch)]
+    return map(accesses.from_vertices, order.split(accesses.task.batch))
 
 
 def describe(counts: np.ndarray) -> Laws:
-    """Fits, evenness and distribution of the accesses."""
+    """Fit of the upper half, evenness and distribution of the accesses."""
     met = counts[counts > 0]
     found: Laws = {("gini_index",): gini(counts)}
-    for which, least in ((UPPER, int(np.median(met)) if met.size else 1), (ALL, 1)):
-        if np.unique(counts[counts >= max(1, least)]).size < 2:
-            continue
-        both = fit(counts, least)
-        found |= {
-            ("likelihood_z", which): both.z,
-            ("tail_exponent", which): both.exponent,
-            ("decay_rate", which): both.rate,
-            ("distribution_gap", which, ("statistic", "power")): both.power_gap,
-            ("distribution_gap", which, ("statistic", "exponential")): both.exponential_gap,
-        }
+    least = int(np.median(met)) if met.size else 1
+    if np.unique(counts[counts >= max(1, least)]).size >= 2:
+        found["likelihood_z", ("setting", "upper half")] = fit(counts, least).z
     ordered = np.sort(met)
     limits = np.asarray(GRID) * (met.mean() if met.size else 1.0)
     above = 1 - np.searchsorted(ordered, limits, side="right") / max(1, ordered.size)

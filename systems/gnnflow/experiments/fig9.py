@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from statistics import fmean
 from typing import Any, Final
 
 import torch
@@ -22,7 +21,6 @@ from dgbench.systems.gnnflow.experiments.round_race import (
     TGL,
     largest_of_a_model,
     model_range,
-    observe_hits,
     open_contender,
     over,
     with_locked_tables,
@@ -94,7 +92,6 @@ class Fig9(FormExperiment):
         seconds: dict[str, dict[str, list[float]]]
         seconds = {key: {part: [] for part in PARTS} for key in trainers}
         tables = (lambda ids: data.node_feat[ids]), (lambda ids: data.edge_feat[ids])
-        roots = edges = 0
         checks: list[ResultCheck] = []
         chosen = set((drawn(TURNS[preset], 2) + 2).tolist())  # compared with the data, too
         for turn in range(TURNS[preset] + 2):
@@ -123,24 +120,16 @@ class Fig9(FormExperiment):
                           against="rows of the tables"),
                 ]  # fmt: skip
                 checks += of_contender(key, own)
-            if turn >= 2:
-                roots += nodes.numel()
-                edges += sum(hop.eids.numel() for hops in answers[TGL][0] for hop in hops)
         told = Measurement(deviation={"samples": 0.0, "features": 0.0}, data=data.describe(),
                            checks=by_subject(checks))  # fmt: skip
         for key, of in seconds.items():
             for part, took in of.items():
-                told.observe("phase_time", fmean(took), setting=key, phase=part)
                 if key != TGL:
                     which = {"setting": key, "baseline": TGL, "phase": part}
                     observe_speedup(told, seconds[TGL][part], took, **which)
-            if key != TGL:
-                observe_hits(told, key, trainers[key].report())
         told.observe("turns", TURNS[preset])
         told.observe("events", len(stream), of="graph")
         told.observe("batch_size", task.batch)
-        told.observe("targets", roots)
-        told.observe("edges", edges)
         return told
 
 

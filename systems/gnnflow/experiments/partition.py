@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, ClassVar, Final
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from dgbench.lab import rule_combinations as combine
 from dgbench.lab import rules
@@ -18,27 +19,18 @@ from dgbench.lab.estimates import gaps_of_failures, prefer, real_data
 from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.grid import by_preset
 from dgbench.lab.quantities import MeasuredQuantity, observed
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.study import FormExperiment
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.gnnflow.experiments.partition_checks import (
-    asked_by_loop,
-    asked_by_search,
-    asked_check,
-    assignment_check,
-    degree_check,
-    places_check,
-    served_check,
-    shares_check,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import samples_check
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, FORMS, SETTINGS, workload
 from dgbench.systems.gnnflow.partitioners import PARTITIONERS, partition
 
 NAME: Final = "partition"
 BALANCE, CUTS, SERVING = "balance", "cuts", "serving"
-MACHINES: Final = (2, 4, 8)
+MACHINES: Final = 4
 REAL: Final = ("wikipedia", "sx-mathoverflow", "enron", "college-msg", "email-eu-core")
 GRAPHS: Final[dict[str | None, dict[str, tuple[str, ...]]]] = {
     "smoke": {"college-msg": (BALANCE, CUTS), "gdelt": (BALANCE, SERVING)},
@@ -60,24 +52,20 @@ WHOLE: Final = ("gdelt",)
 """Twins that are taken at full size, their first events: in a smaller one the largest vertices have
 too large a share of the edges."""
 FIRST: Final = {"smoke": 60_000, "quick": 100_000, None: 8_000_000}
-COUNTED: Final = {"smoke": (4,), "quick": (4,), None: (2, 4, 8)}
-"""Numbers of machines for which cuts are counted."""
 MAX_GREEDY_VERTICES: Final = {"smoke": 3_000, "quick": 9_500, None: 150_000}
 """Vertices up to which the online partitioners, loops in Python, are run."""
 MAX_METIS_EDGES: Final = {"smoke": 300_000, "quick": 300_000, None: 5_000_000}
 """Edges up to which METIS is run."""
 MAX_HDRF_EDGES: Final = {"smoke": 60_000, "quick": 70_000, None: 600_000}
 FANOUT: Final = 10
-LOOPED: Final = 1_500
-"""Events, or targets, that loops in Python go over to check what is counted of all."""
-LOOPED_ROOTS: Final = 64
 STRIDE: Final = 8
 """Ids that are all multiples of it, as where a shard's number stands in the low bits."""
-CLUSTER: Final = (4, 8)
-"""Machines and GPUs of each of the paper's check of balance."""
+GPUS: Final = 8
+"""Of each machine in the paper's check of balance."""
 SERVED: Final = {"smoke": 40, "quick": 200, None: 4000}
 """Events of a rank's batch at most."""
 
+EDGES: Final = "count over all edges"
 EVEN: Final = 0.05
 """Excess over the mean up to which vertices count as evenly distributed."""
 
@@ -89,12 +77,12 @@ def counted(metric: str, setting: str | tuple[str, ...], **where: Any) -> Measur
 
 def excess(setting: str | tuple[str, ...], of: Any = "records") -> MeasuredQuantity:
     """Percent of the fullest of 4 machines beyond the mean."""
-    return 100 * counted("excess", setting, of=of, machines=4)
+    return 100 * counted("excess", setting, of=of, machines=MACHINES)
 
 
 def exchanged(setting: str | tuple[str, ...]) -> MeasuredQuantity:
     """Bytes that sampling takes from 4 machines."""
-    return counted("exchanged", setting, machines=4)
+    return counted("exchanged", setting, machines=MACHINES)
 
 
 def variation(setting: str | tuple[str, ...]) -> MeasuredQuantity:
@@ -110,7 +98,7 @@ ON_GDELT: Final = variation("static").keep(
 
 class Partition(FormExperiment):
     forms, name = FORMS, NAME
-    sources: ClassVar[Any] = {"portion": "counted", "variation": "counted"}
+    sources: ClassVar[Any] = {"variation": "counted"}
     device = "cpu"
     headline, unit = excess("hash").keep(real_data), "%"
     figure_forms = (
@@ -123,7 +111,7 @@ class Partition(FormExperiment):
         Sweep(
             "partition_cuts", "Bytes that sampling takes from other machines, 4 machines",
             exchanged(("edge-cut hash", "edge-cut metis", *VERTEX_CUTS))
-            / observed("targets", per="dataset", machines=4),
+            / observed("targets", per="dataset", machines=MACHINES),
             series="{setting}", x="{dataset}", gaps={"series": "edge-cut hash"},
             xlabel="graph", ylabel="bytes a target",
         ),
@@ -199,43 +187,40 @@ def _balance(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
     from dgbench.systems.gnnflow.owners import IdentityHash, shares
 
     src, dst, count = events.src, events.dst, events.num_nodes
-    notes = found.notes
-    for by in PARTITIONERS:
-        greedy, metis = by in ("fennel", "ldg"), by.startswith("metis")
-        if greedy and count > by_preset(MAX_GREEDY_VERTICES, preset):
-            notes.append(f"{by} is a loop in Python and was left out at {count} vertices")
-            continue
-        if metis and len(events) > by_preset(MAX_METIS_EDGES, preset):
-            notes.append(f"{by} was left out at {len(events)} edges")
-            continue
-        for machines in (4,) if greedy or metis else MACHINES:
-            owners, seconds = partition(by, count, src, dst, machines)
-            part = shares(owners, src, dst, undirected=graph.undirected)
-            name = f"{by}, {machines} machines"
-            found.checks += [
-                assignment_check(owners.of(torch.arange(count)), count, machines, name),
-                places_check(owners, count, name),
-                shares_check(part, owners, src, dst, undirected=graph.undirected, name=name),
-            ]
-            which = {"setting": by, "machines": machines}
-            found.observe("excess", part.record_excess, of="records", **which)
-            found.observe("excess", part.vertex_excess, of="vertices", **which)
-            found.observe("portion", part.cut, of="cut edges", **which)
-            found.observe("operation_time", seconds, **which)
-    far, owners = (src * STRIDE, dst * STRIDE), IdentityHash(4)
-    strided = shares(owners, *far, undirected=graph.undirected)
-    which = {"setting": "strided", "machines": 4}
-    found.observe("excess", strided.record_excess, of="records", **which)
-    found.checks.append(
-        shares_check(strided, owners, *far, undirected=graph.undirected, name="hash of strides")
-    )
-    # The most records that one vertex has: no assignment of whole vertices can be more even.
     degree = torch.bincount(src, minlength=count)
+    active = torch.cat([src, dst]).unique()
     if graph.undirected:
         degree = degree + torch.bincount(dst, minlength=count)
-    hub = float(degree.max()) / float(degree.sum())
-    found.observe("portion", hub, of="largest vertex")
-    found.checks.append(degree_check(degree, src, dst, undirected=graph.undirected))
+
+    def shares_of(setting: str, owners: Any, stride: int = 1) -> Any:
+        """Shares whose records are observed, checked by the records of each vertex."""
+        part = shares(owners, stride * src, stride * dst, undirected=graph.undirected)
+        machine = owners.of(stride * torch.arange(count))
+        records = [int(degree[machine == one].sum()) for one in range(MACHINES)]
+        own = {f"records, {setting}": part.records, f"vertices, {setting}": part.vertices}
+        vertices = torch.bincount(machine[active], minlength=MACHINES)
+        exact = dict(zip(own, (torch.tensor(records), vertices), strict=True))
+        found.checks.append(equal("counters", own, exact, against=EDGES))
+        found.observe(
+            "excess", part.record_excess, of="records", setting=setting, machines=MACHINES
+        )
+        return part
+
+    for by in PARTITIONERS:
+        if by in ("fennel", "ldg") and count > by_preset(MAX_GREEDY_VERTICES, preset):
+            found.notes.append(f"{by} is a loop in Python and was left out at {count} vertices")
+            continue
+        if by.startswith("metis") and len(events) > by_preset(MAX_METIS_EDGES, preset):
+            found.notes.append(f"{by} was left out at {len(events)} edges")
+            continue
+        owners, _ = partition(by, count, src, dst, MACHINES)
+        found.checks += [
+            assignment_check(owners.of(torch.arange(count)), count, MACHINES, by),
+            places_check(owners, count, by),
+        ]
+        vertex_excess = shares_of(by, owners).vertex_excess
+        found.observe("excess", vertex_excess, of="vertices", setting=by, machines=MACHINES)
+    shares_of("strided", IdentityHash(MACHINES), STRIDE)
     found.observe("vertices", count)
     found.observe("events", len(events))
     found.observe("records", int(degree.sum()))
@@ -251,50 +236,33 @@ def _cuts(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
 
     src, dst, count = events.src, events.dst, events.num_nodes
     first = len(events) // 3
-    for machines in by_preset(COUNTED, preset):
-        asker = torch.arange(len(events) - first) % machines
-        counted = {}
-        few = min(len(events), LOOPED)
-        begin = few // 2
-        part = src[:few], dst[:few], begin, FANOUT, asker[: few - begin]
-        cuts = ("edge-cut hash", "edge-cut metis", "vertex-cut random", "vertex-cut dbh")
-        drawn_cut = random.SystemRandom().choice(cuts)
-        for by in ("hash", "metis"):
-            owners, _ = partition(by, count, src, dst, machines)
-            name = f"edge-cut {by}"
-            counted[name] = asked_edge_cut(owners, src, dst, first, FANOUT, asker)
-            machine = owners.of(torch.arange(count))
-            loop = asked_by_loop(machine.tolist(), *part, machines, by_edge=False)
-            own = asked_edge_cut(owners, *part)
-            found.checks.append(asked_check(own, loop, f"{name}, first events"))
-            if name == drawn_cut:
-                whole = src, dst, first, FANOUT, asker, machines
-                again = asked_by_search(None, machine.numpy(), *whole)
-                found.checks.append(asked_check(counted[name], again, name))
-        for by in ("random", "dbh", "hdrf"):
-            if by == "hdrf" and len(events) > by_preset(MAX_HDRF_EDGES, preset):
-                continue
-            where = edge_machines(by, count, src, dst, machines)
-            name = f"vertex-cut {by}"
-            counted[name] = asked_vertex_cut(where, machines, src, dst, first, FANOUT, asker)
-            own = asked_vertex_cut(where[:few], machines, *part)
-            loop = asked_by_loop(where.tolist(), *part, machines, by_edge=True)
-            found.checks += [
-                # HDRF gives an edge to a machine that knows an end, however many others are empty.
-                assignment_check(where, len(events), machines, name, filled=by != "hdrf"),
-                asked_check(own, loop, f"{name}, first events"),
-            ]
-            if name == drawn_cut:
-                again = asked_by_search(
-                    where.numpy(), None, src, dst, first, FANOUT, asker, machines
-                )
-                found.checks.append(asked_check(counted[name], again, name))
-        for name, asked in counted.items():
-            which = {"setting": name, "machines": machines}
-            found.observe("requests", asked.requests, **which)
-            found.observe("records", asked.records, **which)
-            found.observe("exchanged", asked.bytes, **which)
-        found.observe("targets", asked.targets, machines=machines)
+    asker = torch.arange(len(events) - first) % MACHINES
+    how = src, dst, first, FANOUT, asker
+    requested = {}
+    cuts = ("edge-cut hash", "edge-cut metis", "vertex-cut random", "vertex-cut dbh")
+    drawn_cut = random.SystemRandom().choice(cuts)
+    for by in ("hash", "metis"):
+        owners, _ = partition(by, count, src, dst, MACHINES)
+        name = f"edge-cut {by}"
+        requested[name] = asked_edge_cut(owners, *how)
+        if name == drawn_cut:
+            again = asked_by_search(None, owners.of(torch.arange(count)).numpy(), *how, MACHINES)
+    for by in ("random", "dbh", "hdrf"):
+        if by == "hdrf" and len(events) > by_preset(MAX_HDRF_EDGES, preset):
+            continue
+        machine = edge_machines(by, count, src, dst, MACHINES)
+        name = f"vertex-cut {by}"
+        requested[name] = asked_vertex_cut(machine, MACHINES, *how)
+        found.checks.append(
+            # HDRF gives an edge to a machine that knows an end, however many others are empty.
+            assignment_check(machine, len(events), MACHINES, name, filled=by != "hdrf")
+        )
+        if name == drawn_cut:
+            again = asked_by_search(machine.numpy(), None, *how, MACHINES)
+    found.checks.append(asked_check(requested[drawn_cut], again, drawn_cut))
+    for name, asked in requested.items():
+        found.observe("exchanged", asked.bytes, setting=name, machines=MACHINES)
+    found.observe("targets", asked.targets, machines=MACHINES)
 
 
 def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
@@ -305,45 +273,114 @@ def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
     from dgbench.systems.gnnflow.owners import SCHEDULES, IdentityHash, MachineLayout, variation
     from dgbench.systems.gnnflow.serving import root_ranks, served
 
-    layout = MachineLayout(*CLUSTER)
-    owners = IdentityHash(layout.machines)
+    layout, owners = MachineLayout(MACHINES, GPUS), IdentityHash(MACHINES)
     store = TemporalStore(events.num_nodes, undirected=graph.undirected, origin=events.span[0])
     store.insert(events.src, events.dst, events.t)
-    most = by_preset(SERVED, preset)
     for model, setting in SETTINGS.items():
-        batch = min(setting.batch, most)
+        batch = min(setting.batch, by_preset(SERVED, preset))
         count = min(layout.ranks * batch, len(events))
         task = workload(graph, model, preset, batch=count, chunks=1, node_dim=1, edge_dim=0)
-        data = stream_data(events, task)
         last = torch.arange(len(events) - count, len(events))
-        nodes = torch.cat([events.src[last], events.dst[last], negatives_of(task, data, last)])
+        negatives = negatives_of(task, stream_data(events, task), last)
+        nodes = torch.cat([events.src[last], events.dst[last], negatives])
         times = events.t[last].repeat(3)
-        sample = partial(
-            sample_hops, store, fanouts=task.fanouts, policy=task.sampling, window=task.window,
+        samples = sample_hops(
+            store, nodes, times, task.fanouts, policy=task.sampling, window=task.window,
             snapshots=task.snapshots, prop_time=task.root_times, seed=task.seed,
         )  # fmt: skip
-        samples = sample(nodes, times)
         asker = root_ranks(count, layout.ranks)
         found.checks.append(samples_check(task, events, nodes, times, 0, samples, part=model))
-        # All targets where they are few, else those of a few events.
-        whole = count * len(samples) * FANOUT ** (len(samples[0]) - 1) <= LOOPED
-        few, some = samples, asker
-        if not whole:
-            at = slice(0, LOOPED_ROOTS)
-            few = sample(nodes[at], times[at])
-            some = torch.arange(few[0][0].nodes.numel()) % layout.ranks
+        hops = [hop for snapshot in samples for hop in snapshot]
+        home = torch.cat([hop.nodes for hop in hops]) % MACHINES
+        counts = torch.cat([hop.offsets.diff() for hop in hops])
+        exact = {
+            "targets": torch.bincount(home, minlength=MACHINES),
+            "records": torch.tensor([int(counts[home == one].sum()) for one in range(MACHINES)]),
+        }
         for schedule in SCHEDULES:
             work = served(layout, owners, samples, asker, schedule)
-            own = work if whole else served(layout, owners, few, some, schedule)
-            found.checks.append(served_check(own, layout, few, some, schedule, model))
+            own = {key: getattr(work, key).view(MACHINES, GPUS).sum(1) for key in exact}
+            found.checks.append(equal("counters", own, exact, against="owners of all targets"))
             each = work.targets + work.records
             found.observe("variation", variation(each), setting=schedule, model=model)
-            largest = float(each.max() / each.double().mean())
-            found.observe("imbalance", largest, setting=schedule, model=model)
-        # Without a schedule to blame: what the machines are asked for as such.
-        machine = (work.targets + work.records).view(layout.machines, -1).sum(1)
-        found.observe("variation", variation(machine), setting="machines", model=model)
-        own = work.remote.diagonal().sum()
         found.observe("batch_size", count // layout.ranks, model=model)
         found.observe("targets", int(work.targets.sum()), model=model)
-        found.observe("targets", int(work.remote.sum() - own), model=model, of="remote")
+
+
+def assignment_check(
+    part: Tensor, vertices: int, machines: int, name: str = "", *, filled: bool = True
+) -> ResultCheck:
+    """A check that every vertex has one machine, and no machine is without any.
+
+    Args:
+        part: int[N], a machine for each vertex.
+        vertices, machines: N and P.
+        name: of the partitioner.
+        filled: whether no machine may be without any.
+    """
+    machine = part.numpy()
+    wrong = abs(machine.size - vertices) + int(((machine < 0) | (machine >= machines)).sum())
+    if filled:
+        wrong += min(machines, vertices) - np.intersect1d(machine, np.arange(machines)).size
+    return at_most(
+        "owners", min(1.0, wrong / max(1, vertices)), 0.0, against="one machine for each vertex",
+        compared=vertices, part=name,
+    )  # fmt: skip
+
+
+def places_check(owners: Any, vertices: int, name: str = "") -> ResultCheck:
+    """A check that the vertices of a machine have the places 0, 1, ... there, each once."""
+    machine, place = (of(torch.arange(vertices)).numpy() for of in (owners.of, owners.local))
+    found = np.stack([machine, place], 1)
+    counts = [owners.count(m, vertices) for m in range(owners.machines)]
+    places = [np.stack([np.full(n, m), np.arange(n)], 1) for m, n in enumerate(counts)]
+    wanted = np.concatenate(places)
+    found = found[np.lexsort((place, machine))]
+    check = equal("owners", found, wanted, against="places without gaps")
+    return at_most("owners", check.gap, 0.0, against=check.against, compared=vertices, part=name)
+
+
+def asked_by_search(
+    machine: np.ndarray | None,
+    owner: np.ndarray | None,
+    src: Tensor,
+    dst: Tensor,
+    first: int,
+    fanout: int,
+    asker: Tensor,
+    machines: int,
+) -> dict[str, int]:
+    """Targets, requests, records and bytes that sampling asks of other machines, by search for the
+    earlier records of a vertex in a sorted list of all.
+
+    Args:
+        machine: int64[E] of the edges, or None. owner: int64[N] of the vertices, or None.
+        src, dst, first, fanout, asker, machines: as of `asked_vertex_cut`.
+    """
+    count = src.numel()
+    ends = np.concatenate([src.numpy(), dst.numpy()])
+    eids = np.concatenate([np.arange(count)] * 2)
+    later = eids >= first
+    vertex, event = ends[later], eids[later]
+    own = asker.numpy()[event - first]
+    requests = records = 0
+    for m in range(machines) if machine is not None else (-1,):
+        held_by = slice(None) if machine is None else machine[eids] == m
+        keys = np.sort(ends[held_by] * count + eids[held_by])
+        held = np.searchsorted(keys, vertex * count + event) - np.searchsorted(keys, vertex * count)
+        away = own != (owner[vertex] if machine is None else m)
+        asked = away & (held > 0)
+        requests += int(asked.sum())
+        records += int(np.minimum(held, fanout)[asked].sum())
+    size = 3 * torch.empty(1, dtype=torch.int64).nbytes  # of a target, and of a neighbour
+    return {"targets": vertex.size, "requests": requests, "records": records,
+            "bytes": size * (requests + records)}  # fmt: skip
+
+
+def asked_check(asked: Any, wanted: dict[str, int], name: str) -> ResultCheck:
+    """A check of `Asked` against the same numbers counted otherwise."""
+    found = {key: getattr(asked, key) for key in wanted}
+    gap = float(found != wanted)
+    return at_most(
+        "counters", gap, 0.0, against=EDGES, compared=max(1, wanted["targets"]), part=name
+    )  # fmt: skip

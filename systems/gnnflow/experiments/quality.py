@@ -160,7 +160,14 @@ class StreamQuality(QualityStudy):
     references = {name: CONTENDERS[name].network for name in TECHNIQUES}
 
     def seconds(self, preset: Preset, params: Mapping[str, Any]) -> float:
-        return _seconds(SIZES[preset], **params)
+        size, dataset = SIZES[preset], str(params["dataset"])
+        events = min(STREAMS[dataset].events, size.events or STREAMS[dataset].events)
+        if params["part"] == UNTRAINED:
+            return 10.0 + 2e-4 * events
+        one = CONTENDERS[params["model"]]
+        epoch = SECONDS_AN_EVENT[one.network] * SHARES[0] * events
+        epochs = size.epochs[params["model"]] * (1.1 + (one.replay or 0.0))
+        return 10.0 + epoch * (epochs + RANKED[dataset])
 
     def dataset_title(self, name: str) -> str:
         return graph_title(name)
@@ -182,19 +189,6 @@ class StreamQuality(QualityStudy):
             else:
                 _train(cell.params, size, context, found)
         return found
-
-
-def _seconds(
-    size: QualitySize, *, dataset: str, part: str, model: str = "", seed: int = 0
-) -> float:
-    """Estimate of a cell in processor seconds."""
-    stream = STREAMS[dataset]
-    events = min(stream.events, size.events or stream.events)
-    if part == UNTRAINED:
-        return 10.0 + 2e-4 * events
-    one = CONTENDERS[model]
-    epoch = SECONDS_AN_EVENT[one.network] * SHARES[0] * events
-    return 10.0 + epoch * (size.epochs[model] * (1.1 + (one.replay or 0.0)) + RANKED[dataset])
 
 
 def whole_task(dataset: str, model: str) -> StreamWorkload:
@@ -249,7 +243,8 @@ def _train(
             trainer.restore_memory(left)
             trainer.evaluate_range(first, last, remember=True)
             observe_ranks(found, rank_stream(trainer, ranking), of=CONTINUED)
-    _fill_memory(trainer, last)
+    trainer.reset_memory()  # memories hold what the present parameters write of earlier events
+    trainer.evaluate_range(0, last, remember=True)
     observe_ranks(found, rank_stream(trainer, ranking))
     found.observe("average_precision", trainer.evaluate_range(last, end).ap)
     found.observe("batch_size", task.batch)
@@ -338,9 +333,3 @@ def _follow(trainer: Any, ratio: float, first: int, epochs: int, found: Measurem
     stream.play_all()
     clock.observe(found, 1 / epochs)
     found.observe("rounds", len(rounds))
-
-
-def _fill_memory(trainer: StreamTrainer, last: int) -> None:
-    """Let memories hold the events before `last` as the present parameters write them."""
-    trainer.reset_memory()
-    trainer.evaluate_range(0, last, remember=True)

@@ -58,8 +58,6 @@ in full; with our additions to its store; with a CUDA graph for every batch, ove
 device holds alone."""
 SHOWN: Final = {TGL: TGL, PUBLISHED: "gnnflow", GNNFLOW: "GNNFlow + dgbench"}
 """Settings as figures name them."""
-UNIQUE: Final = {"statistic": "unique"}
-"""Of a hit rate in which each id counts once a batch."""
 NETWORK: Final = ("compute", "memory", "update")
 """Phases that are the same code in every system."""
 PHASE_OF: Final = {
@@ -261,7 +259,6 @@ def race(
         trained = epochs * sum(one.trained for one in results)
         seconds = sum(one.retrain_s for one in results)
         told.observe("throughput", trained / seconds, setting=name, of="events")
-        observe_hits(told, name, streams[name].trainer.report())
     first_trainer = streams[lead].trainer
     oracle = StreamOracle(task, data, first_trainer.inserted, device=str(first_trainer.device))
     again = BatchOracle(task, data, oracle.trainer)
@@ -315,20 +312,9 @@ _PARTS: Final = {
 """Phase of a speed-up -> seconds of a round; "" is all of it."""
 
 
-def observe_hits(told: Measurement, name: str, report: Mapping[str, float]) -> None:
-    """Add the hit rates that a trainer reports."""
-    for kind in ("node", "edge"):
-        for key, which in ((f"{kind}_hit_rate", {}), (f"{kind}_unique_hit_rate", UNIQUE)):
-            if key in report:
-                told.observe("hit_rate", report[key], of=kind, setting=name, **which)
-
-
 def _observe(told: Measurement, name: str, results: Sequence[RoundResult]) -> None:
     """Add the mean times of a contender's rounds and of their parts."""
     told.observe("round_time", fmean(one.retrain_s for one in results), setting=name)
-    for part in ("update", "train"):
-        mean = fmean(getattr(one, f"{part}_s") for one in results)
-        told.observe("operation_time", mean, setting=name, phase=part)
     for phase in dict.fromkeys(PHASE_OF.values()):
         own = [key for key, shown in PHASE_OF.items() if shown == phase]
         mean = fmean(sum(one.parts.get(key, 0.0) for key in own) for one in results)

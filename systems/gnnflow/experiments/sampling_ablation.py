@@ -19,7 +19,6 @@ from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.study import FormExperiment
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.contenders import ContenderEvents
@@ -130,20 +129,12 @@ def lookups(context: RunContext) -> Measurement:
         blocks, _ = count_walk(many, nodes, begins, ends)
         found.observe("comparisons", int(compared.max()), size=length)
         found.observe("list_blocks", int(blocks.max()), size=length)
-        window = {"fanout": 1, "threads": 1}
-        calls = {
-            "one": partial(sample_between, one, nodes, begins, ends, **window),
-            "fences": partial(sample_between, many, nodes, begins, ends, **window),
-            "list": partial(sample_between, many, nodes, begins, ends, search="linear", **window),
-        }
-        for name, spent in in_turns(calls, 3).items():
-            found.observe("operation_time", median(spent) / asked, method=name, size=length)
         # Records are at times 0, 1, ...: what a window holds follows from its borders.
         low, high = begins.ceil().clamp(min=0).long(), ends.ceil().long()
         newest = {"neighbours": zeros[:asked], "eids": high - 1, "times": (high - 1).double()}
-        for call in calls.values():
-            one = call()
-            own = {"neighbours": one.neighbours, "eids": one.eids, "times": one.edge_times}
+        for store, search in ((one, "binary"), (many, "binary"), (many, "linear")):
+            hop = sample_between(store, nodes, begins, ends, search=search, fanout=1, threads=1)
+            own = {"neighbours": hop.neighbours, "eids": hop.eids, "times": hop.edge_times}
             checks.append(equal("samples", own, newest, against="records by their times"))
         walked = (length - 1) // 4 - low // 4 + 1  # blocks from the newest to that of the begin
         halvings = 2 * (math.log2(length) + 2)  # both borders by binary search
@@ -178,8 +169,6 @@ def variants(name: str, context: RunContext) -> Measurement:
         checks += agreement(samples, events, nodes, times, policy)
         seconds = in_turns(calls, TURNS[context.preset], BUDGET_S[context.preset])
         for variant, spent in seconds.items():
-            rate = nodes.numel() / median(spent)
-            found.observe("throughput", rate, setting=variant, policy=policy)
             if variant != OURS:
                 which = {"setting": OURS, "baseline": variant, "policy": policy}
                 observe_speedup(found, spent, seconds[OURS], **which)

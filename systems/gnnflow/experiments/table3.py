@@ -16,7 +16,7 @@ from dgbench.lab import rule_combinations as combine
 from dgbench.lab.entry_rules import near_entries, within_claim
 from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.quantities import MeasuredQuantity, observed
-from dgbench.lab.result_checks import ResultCheck, close, equal
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import WITHIN, Accesses, as_printed
@@ -132,13 +132,10 @@ class Table3(FormExperiment):
             accesses = Accesses(graph, model, preset, scale=scale)
             numbers, check = count(accesses, BATCHES[preset])
             found.observe("events", numbers.pop("events"), model=model)
-            for (kind, which), asked in numbers.items():
-                found.observe("requests", asked, model=model, of=kind, setting=which)
             found.checks += [check, *accesses.checks()]
-            shares = {reading: share(numbers, model, graph, reading) for reading in READINGS}
-            for reading, one in shares.items():
+            for reading in READINGS:
+                one = share(numbers, model, graph, reading)
                 found.observe("portion", one, model=model, setting=reading)
-            found.checks.append(bytes_check(numbers, shares, accesses, model))
             found.data = accesses.describe()
         return found
 
@@ -169,22 +166,6 @@ def count(accesses: Accesses, batches: int) -> tuple[dict[Any, int], ResultCheck
             again[kind, "unique"] += np.unique(ids.numpy()).size
         again["events"] += min(total, start + size) - max(0, start)
     return found, equal("counters", found, again, against="ids sorted by numpy")
-
-
-def bytes_check(
-    counts: dict[Any, int], shares: dict[str, float], accesses: Accesses, model: str
-) -> ResultCheck:
-    """A check of the shares of a model against the bytes of rows, one tensor of each kind."""
-    rows = {kind: torch.empty(1, accesses.dim(kind)).nbytes for kind in ("node", "edge")}
-    memory = torch.empty(1, MEMORY).nbytes if model == "tgn" else 0
-    wanted = []
-    for reading in READINGS:
-        which = reading.split()[0]
-        node = rows["node"] + (memory if "memory" in reading else 0)
-        moved = counts["edge", which] * rows["edge"], counts["node", which] * node
-        wanted.append(moved[0] / max(1, sum(moved)))
-    own = list(shares.values())
-    return close("shares", own, wanted, 1e-12, against="bytes of rows", part=model)
 
 
 def different(nothing: RowCache, ids: Tensor) -> int:

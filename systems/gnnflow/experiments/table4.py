@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import pairwise
 from statistics import fmean
 from typing import Final
 
@@ -16,7 +14,7 @@ from dgbench.lab import rules
 from dgbench.lab.entry_rules import near_entries
 from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.quantities import observed
-from dgbench.lab.result_checks import ResultCheck, close, equal
+from dgbench.lab.result_checks import close
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, WITHIN, Accesses, as_printed
@@ -45,12 +43,7 @@ MAX_ROUND_EVENTS: Final = {"smoke": 200, "quick": 2_000, "full": 20_000, "paper"
 """Events of a round at most: the first ones of a longer round are taken."""
 DAYS: Final = {"wikipedia": DAY}
 """Rounds of a day where `settings` has shorter ones: the table compares days."""
-RECOUNTED: Final = 40
-"""Events of a round whose sets are built once more."""
 KINDS: Final = ("node", "edge")
-NAMES: Final = ("sampled", "cached")
-"""Samples of a round, and contents of a cache that is chosen for it."""
-
 
 OVERLAP: Final = 100 * observed("overlap", per=("dataset", "of", "statistic"))
 JACCARD, CACHED = (
@@ -99,18 +92,25 @@ class Table4(FormExperiment):
         ]
         sampled = [sets(accesses, one) for one in rounds]
         kept = [choices(accesses, one) for one in rounds]
-        found = Measurement(data=accesses.describe())
+        found = Measurement(data=accesses.describe(), checks=accesses.checks())
         for kind in KINDS:
             for statistic, masks, share in (
                 ("jaccard", sampled, jaccard),
-                ("contained", sampled, contained),
                 ("already cached", kept, contained),
             ):
-                shares = [share(*pair) for pair in pairwise(one[kind] for one in masks)]
+                pairs = list(pairwise(one[kind] for one in masks))
+                shares = [share(*pair) for pair in pairs]
                 found.observe("overlap", fmean(shares or [0.0]), of=kind, statistic=statistic)
-            found.observe("requests", sum(int(one[kind].sum()) for one in sampled), of=kind)
-            found.observe("slots", accesses.capacity(kind), of=kind)
-        found.checks = [*accesses.checks(), *recount(accesses, rounds, (sampled, kept))]
+                exact = []
+                for before, after in pairs:
+                    every = int((before | after).sum())
+                    common = int(before.sum()) + int(after.sum()) - every
+                    whole = every if statistic == "jaccard" else int(after.sum())
+                    exact.append(common / max(1, whole))
+                found.checks.append(
+                    close("shares", shares, exact, 1e-12, against="sizes of the sets",
+                          part=f"{kind}s {statistic}")
+                )  # fmt: skip
         found.observe("rounds", len(rounds))
         found.observe("events", sum(one.events for one in rounds))
         return found
@@ -137,58 +137,6 @@ def choices(accesses: Accesses, one: Round) -> dict[str, Tensor]:
     for kind in KINDS:
         held[kind][visits[kind].top(accesses.capacity(kind))] = True
     return held
-
-
-def recount(
-    accesses: Accesses, rounds: Sequence[Round], masks: Sequence[Sequence[dict[str, Tensor]]]
-) -> list[ResultCheck]:
-    """Checks of the sets of the last two rounds and of what they have in common.
-
-    Args:
-        accesses, rounds: of the row.
-        masks: what each round samples, and what its cache holds.
-    """
-    own, wanted = {}, {}
-    for one in rounds[-2:]:
-        few = Round(one.number, one.first, min(one.last, one.first + RECOUNTED))
-        both = sets(accesses, few), choices(accesses, few)
-        for name, mine, exact in zip(NAMES, both, plain_sets(accesses, few), strict=True):
-            for kind in KINDS:
-                key = f"{kind}s {name}, round {few.number}"
-                own[key], wanted[key] = mine[kind].nonzero()[:, 0], sorted(exact[kind])
-    shares: dict[str, float] = {}
-    exact_shares: dict[str, float] = {}
-    for (name, each), kind in product(zip(NAMES, masks, strict=True), KINDS):
-        for number, (before, after) in enumerate(pairwise(one[kind] for one in each)):
-            a, b = (set(mask.nonzero()[:, 0].tolist()) for mask in (before, after))
-            key = f"{kind}s {name} {number}"
-            shares |= {f"{key} jaccard": jaccard(before, after), key: contained(before, after)}
-            exact_shares[f"{key} jaccard"] = len(a & b) / max(1, len(a | b))
-            exact_shares[key] = len(a & b) / max(1, len(b))
-    against = "Python's sets"
-    return [
-        equal("ids", own, wanted, against=against),
-        close("shares", shares, exact_shares, 1e-12, against=against),
-    ]
-
-
-def plain_sets(accesses: Accesses, one: Round) -> tuple[dict[str, set[int]], dict[str, set[int]]]:
-    """Ids that the epochs of a round sample, and ids of a cache chosen ahead, by kind."""
-    seen: dict[str, set[int]] = {kind: set() for kind in KINDS}
-    visits = {kind: Counter() for kind in KINDS}
-    for epoch in range(EPOCHS):
-        for access in accesses.epoch(one, epoch):
-            for kind in KINDS:
-                seen[kind].update(access.of(kind).tolist())
-    for epoch in range(PRESAMPLED_EPOCHS):
-        for access in accesses.epoch(one, PRESAMPLING + epoch):
-            for kind in KINDS:
-                visits[kind].update(set(access.of(kind).tolist()))
-    held = {}
-    for kind, counts in visits.items():
-        most = sorted(counts, key=lambda i: (-counts[i], i))
-        held[kind] = set(most[: accesses.capacity(kind)])
-    return seen, held
 
 
 def jaccard(a: Tensor, b: Tensor) -> float:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 from importlib import resources
 from typing import Any, ClassVar, Final
 
 import numpy as np
-import torch
 
 from dgbench import datasets
 from dgbench.datasets.sources import find_form
@@ -152,14 +150,21 @@ class Table5(FormExperiment):
                 said = "sizes as its publisher states them" if known else "nobody states its sizes"
                 found.notes.append(f"{graph.title}: no files here, {said}")
                 continue
-            counts, spans = counted(graph.name), times(graph.name)
-            for size in SIZES:
-                found.observe(METRICS[size], counts[size], dataset=graph.name, setting="counted")
-            for kind in ("node", "edge"):
-                found.observe("columns", counts[f"{kind}_dim"], dataset=graph.name, of=kind)
-            for what, seconds in spans.items():
-                found.observe("window", seconds, dataset=graph.name, of=what)
-            found.checks.append(counted_check(graph.name, counts, spans))
+            events = datasets.open_events(graph.name, source="real")
+            found.observe("vertices", events.num_nodes, dataset=graph.name, setting="counted")
+            found.observe("edges", len(events), dataset=graph.name, setting="counted")
+            for kind, rows in (("node", events.node_feat), ("edge", events.edge_feat)):
+                width = 0 if rows is None else rows.shape[1]
+                found.observe("columns", width, dataset=graph.name, of=kind)
+            if card.unit_s is None:  # the unit of the times has no length
+                continue
+            t = events.t.numpy()
+            steps = np.diff(np.unique(t))
+            span = float(t[-1] - t[0]) if t.size else 0.0
+            found.observe("window", span * card.unit_s, dataset=graph.name, of="stream")
+            if steps.size:
+                step = float(np.median(steps)) * card.unit_s
+                found.observe("window", step, dataset=graph.name, of="step")
         if stated:
             found.checks.append(stated_check(stated))
         return found
@@ -175,40 +180,3 @@ def stated_check(stated: dict[tuple[str, str], int]) -> ResultCheck:
         number = re.search(rf"\b{size}: *([\d_]+)", entry[1]) if entry else None
         written[name, size] = int(number[1]) if number else -1
     return equal("counters", stated, written, against="text of the cards")
-
-
-def counted_check(name: str, counts: dict[str, int], spans: dict[str, float]) -> ResultCheck:
-    """A check of counted sizes by the events themselves."""
-    events = datasets.open_events(name, source="real")
-    ends = torch.cat([events.src, events.dst])
-    wanted = {"nodes": int(ends.max()) + 1, "edges": ends.numel() // 2}
-    own = {"nodes": counts["nodes"], "edges": counts["edges"]}
-    if "stream" in spans:
-        unit = datasets.card(name).unit_s or math.nan
-        wanted["stream"] = float(events.t.max() - events.t.min()) * unit
-        own["stream"] = spans["stream"]
-    return equal("counters", own, wanted, against="events of the files")
-
-
-def counted(name: str) -> dict[str, int]:
-    """Vertices, edges and widths of features in the publisher's files."""
-    events = datasets.open_events(name, source="real")
-    found = {"nodes": events.num_nodes, "edges": len(events)}
-    for key, table in (("node_dim", events.node_feat), ("edge_dim", events.edge_feat)):
-        found[key] = 0 if table is None else table.shape[1]
-    return found
-
-
-def times(name: str) -> dict[str, float]:
-    """Seconds that the publisher's files span, and those between different times of events.
-
-    Nothing where the unit of the times has no length.
-    """
-    t, unit = datasets.open_events(name, source="real").t.numpy(), datasets.card(name).unit_s
-    if unit is None:
-        return {}
-    steps = np.diff(np.unique(t))
-    found = {"stream": float(t[-1] - t[0]) * unit if t.size else 0.0}
-    if steps.size:
-        found["step"] = float(np.median(steps)) * unit
-    return found

@@ -20,12 +20,11 @@ from dgbench.lab.estimates import EvaluationContext, prefer, real_data
 from dgbench.lab.figure_forms import FigureForm, Sweep
 from dgbench.lab.printed import ledger, plain
 from dgbench.lab.quantities import MeasuredQuantity, observed
-from dgbench.lab.result_checks import ResultCheck, at_most, close, equal, of_contender
+from dgbench.lab.result_checks import ResultCheck, at_most, close, equal
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.block_counts import BlockCounts
-from dgbench.systems.gnnflow.experiments.block_checks import PlainBlocks, plain_blocks
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
@@ -289,56 +288,36 @@ def _measured(source: EdgeBatches) -> Measurement:
     counts = {
         name: BlockCounts(source.vertices, policy) for name, policy in policies(tau, fixed).items()
     }
-    adaptive = counts["Adaptive"].policy
     undirected = source.graph.undirected
-    stores = {
-        layout: TemporalStore(
-            source.vertices, policy=adaptive, layout=layout, undirected=undirected
-        )
-        for layout in ("packed", "compact")
-    }
-    plain = PlainBlocks(source.vertices)
-    events = batches = merged = 0
+    adaptive = counts["Adaptive"].policy
+    store = TemporalStore(source.vertices, policy=adaptive, undirected=undirected)
+    events = merged = 0
     for src, dst in source.chunks:
         owners = np.concatenate([src, dst]) if undirected else src
         found = np.bincount(owners, minlength=source.vertices)
         vertices = np.flatnonzero(found)
         for one in counts.values():
             one.add(vertices, found[vertices])
-        plain.add(owners)
         ends = torch.from_numpy(src.astype(np.int64)), torch.from_numpy(dst.astype(np.int64))
         now = torch.arange(events, events + len(src), dtype=torch.float64)
-        merged += sum(store.insert(*ends, now).merged for store in stores.values())
-        events, batches = events + len(src), batches + 1
+        merged += store.insert(*ends, now).merged
+        events += len(src)
     told = Measurement(data=source.data)
     told.observe("events", events)
-    told.observe("batches", batches)
     told.observe("batch_size", batch)
     told.observe("vertices", source.vertices)
-    told.observe("slots", tau, statistic="tau")
-    told.observe("slots", fixed, statistic="fixed")
-    told.observe("records", counts["Static"].records)
-    held = stores["packed"].memory()
-    told.observe("memory", held.held["blocks"] // max(1, held.blocks), of="block")
+    memory = store.memory()
+    told.observe("memory", memory.held["blocks"] // max(1, memory.blocks), of="block")
     told.observe("vertices", merged, of="merged")
-    told.observe("vertices", _out_of_order(stores["packed"]), of="out of order")
+    told.observe("vertices", _out_of_order(store), of="out of order")
     if source.stamps is not None:
         told.observe("events", source.stamps, of="time stamps")
-    told.observe("portion", counts["Adaptive"].waste, of="empty slots", setting="Adaptive")
     for name, one in counts.items():
         told.observe("list_blocks", int(one.blocks.sum()), setting=name)
         longest = int(one.blocks.max(initial=0))
         told.observe("list_blocks", longest, setting=name, statistic="longest")
         told.observe("slots", one.slots, setting=name)
-    checks = []
-    for layout, store in stores.items():
-        checks += _agreement(store, counts["Adaptive"])
-        total = store.memory().total
-        told.observe("memory", total, format=layout)
-        told.observe("estimate", total / max(1, store.num_records), of="record", format=layout)
-    for name, one in counts.items():
-        own = plain.checks(one.policy, torch.from_numpy(one.blocks), name)
-        checks += of_contender(name, own)
+    checks = [*_agreement(store, counts["Adaptive"]), *_layout_checks(counts, store)]
     told.deviation = {"blocks": max(check.gap for check in checks)}
     told.checks = by_subject(checks)
     return told
@@ -351,13 +330,29 @@ def _agreement(store: TemporalStore, counted: BlockCounts) -> list[ResultCheck]:
            "lists": store.list_lengths().long()}  # fmt: skip
     wanted = {"slots": counted.slots, "records": counted.records, "blocks": counted.blocks.sum(),
               "lists": counted.blocks}  # fmt: skip
-    record = {"packed": 16, "compact": 12}[store.layout]
-    short = memory.total < record * counted.slots  # all slots are there, and more
+    short = memory.total < 16 * counted.slots  # all slots are there, and more
     return [
         equal("counters", own, wanted, against="blocks counted without records"),
         at_most("bytes", float(short), 0.0, against="slots of a record's bytes",
                 compared=max(1, counted.slots)),
     ]  # fmt: skip
+
+
+def _layout_checks(counts: Mapping[str, BlockCounts], store: TemporalStore) -> list[ResultCheck]:
+    """Checks of records, slots and blocks of the layouts that have a closed form for them."""
+    degree = store.degrees().numpy().astype(np.int64)
+    total = int(degree.sum())
+    checks = []
+    for name, one in counts.items():
+        own, exact = {"records": one.records}, {"records": total}
+        if one.policy.name in ("static", "strawman"):
+            own["slots"], exact["slots"] = one.slots, total
+        if one.policy.name == "fixed":
+            blocks = -(-degree // one.policy.size)
+            own |= {"blocks": one.blocks, "slots": one.slots}
+            exact |= {"blocks": blocks, "slots": one.policy.size * int(blocks.sum())}
+        checks.append(equal("counters", own, exact, against="records of each vertex", system=name))
+    return checks
 
 
 def _out_of_order(store: TemporalStore, most: int = 2000) -> int:
@@ -381,10 +376,8 @@ def _constructed(vertices: int = 16, batches: int = 1025) -> Measurement:
         data={"dataset": CONSTRUCTED, "twin": False, "scale": 1.0, "note": "constructed"}
     )
     told.observe("vertices", vertices)
-    told.observe("batches", batches)
-    hubs = {name: _hub(BY_NAME[name]) for name in TWINS}
-    for name, lengths in hubs.items():
-        for rule, length in lengths.items():
+    for name in TWINS:
+        for rule, length in _hub(BY_NAME[name]).items():
             told.observe("list_blocks", length, dataset=name, setting=rule, statistic="longest")
     # One record a batch: where no slot is free, a block of as many slots as there are records.
     wanted, slots, free = {"edges": 0.0, "slots": 0.0}, 0, 0
@@ -397,25 +390,8 @@ def _constructed(vertices: int = 16, batches: int = 1025) -> Measurement:
     waste = {"edges": of_records, "slots": of_slots}
     for over, share in waste.items():
         told.observe("portion", share, of="empty slots", baseline=over)
-    looped = {name: _hub_by_loop(BY_NAME[name]) for name in TWINS}
-    own, exact = (
-        {f"{name} {rule}": length for name, of in each.items() for rule, length in of.items()}
-        for each in (hubs, looped)
-    )
-    told.checks = [
-        close("counters", waste, wanted, 1e-9, against="rule applied by hand"),
-        equal("counters", own, exact, against="rule applied by hand"),
-    ]
+    told.checks = [close("counters", waste, wanted, 1e-9, against="rule applied by hand")]
     return told
-
-
-def _hub_by_loop(graph: StreamGraph) -> dict[str, int]:
-    """The same lengths as `_hub`, block by block."""
-    arrivals = _arrivals(graph)
-    return {
-        rule: len(plain_blocks(arrivals, BlockPolicy(name, graph.tau)))
-        for rule, name in RULES.items()
-    }
 
 
 def _hub(graph: StreamGraph) -> dict[str, int]:
@@ -425,17 +401,12 @@ def _hub(graph: StreamGraph) -> dict[str, int]:
     block, and the strawman's longest list counts its batches. How many records a batch brings is
     drawn from a Poisson distribution with seed 1.
     """
-    arrivals = _arrivals(graph)
+    printed = printed_table(graph.name)
+    degree = printed["Fixed-size"]["longest"] * graph.fixed
+    batches = printed["Strawman"]["longest"]
+    arrivals = np.random.default_rng(1).poisson(degree / batches, int(batches))
     lists = {rule: BlockCounts(1, BlockPolicy(name, graph.tau)) for rule, name in RULES.items()}
     for count in arrivals[arrivals > 0]:
         for one in lists.values():
             one.add(np.zeros(1, np.int64), np.array([count]))
     return {rule: int(one.blocks[0]) for rule, one in lists.items()}
-
-
-def _arrivals(graph: StreamGraph) -> np.ndarray:
-    """Records that each batch brings to the vertex of largest degree."""
-    printed = printed_table(graph.name)
-    degree = printed["Fixed-size"]["longest"] * graph.fixed
-    batches = printed["Strawman"]["longest"]
-    return np.random.default_rng(1).poisson(degree / batches, int(batches))

@@ -12,7 +12,7 @@ import torch
 
 from dgbench.lab import outcomes, rules
 from dgbench.lab import rule_combinations as combine
-from dgbench.lab.compare import AGAIN, observe_speedup, take_control, with_control
+from dgbench.lab.compare import observe_speedup, take_control, with_control
 from dgbench.lab.estimates import EvaluationContext, gaps_of_failures
 from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.grid import by_preset
@@ -24,7 +24,7 @@ from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.experiments.fig15 import observe_race
-from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check, places_check
+from dgbench.systems.gnnflow.experiments.partition import assignment_check, places_check
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
     samples_check,
@@ -99,7 +99,6 @@ def by_t4(setting: str) -> outcomes.Rule:
 
 class Table7(FormExperiment):
     forms, name = FORMS, NAME
-    sources: ClassVar[Any] = {"portion": "counted"}
     device = "cpu"
     headline, unit = GAIN, "x"
     figure_forms = (
@@ -168,11 +167,10 @@ def _build(preset: Preset, *, control: bool) -> Measurement:
 
     built: dict[str, tuple[Any, list[Any]]] = {}
 
-    def build(name: str, by: str, kind: str) -> tuple[float, float]:
-        """(seconds of the partitioner, seconds of the rest)."""
+    def build(name: str, by: str, kind: str) -> float:
+        """Processor seconds of partition and build."""
         begin = time.process_time()
         owners, _ = partition(by, events.num_nodes, events.src, events.dst, MACHINES)
-        cut = time.process_time()
         parts = [
             open_graph(kind, events.num_nodes, tau=graph.tau, origin=events.span[0])
             for _ in range(MACHINES)
@@ -187,33 +185,23 @@ def _build(preset: Preset, *, control: bool) -> Measurement:
                 part.insert(own)
         for part in parts:
             part.finish()
-        seconds = cut - begin, time.process_time() - cut
+        seconds = time.process_time() - begin
         built[name] = owners, parts
         return seconds
 
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTENDERS}
     ways = {
-        OURS: ("hash", GRAPHS[0]), DISTDGL: ("metis", GRAPHS[1]),
-        HASH_ROWS: ("hash", GRAPHS[1]), METIS_BLOCKS: ("metis", GRAPHS[0]),
+        OURS: ("hash", GRAPHS[0]), DISTDGL: ("metis", GRAPHS[1]), HASH_ROWS: ("hash", GRAPHS[1])
     }  # fmt: skip
     build(OURS, *ways[OURS])
-    sides = with_control({name: name for name in CONTENDERS[:3]}, on=control)
+    sides = with_control({name: name for name in ways}, on=control)
     whole: dict[str, list[float]] = {side: [] for side in sides}
     for turn in range(BUILDS[preset]):
         for side, name in sides.items() if turn % 2 == 0 else reversed(sides.items()):
-            spent = build(name, *ways[name])
-            whole[side].append(sum(spent))
-            if side != AGAIN:
-                seconds[name].append(spent)
+            whole[side].append(build(name, *ways[name]))
     found = Measurement(data=describe(events))
     take_control(found, whole, phase="build")
-    for name, times in seconds.items():
-        if times:
-            cut, built_s = median(cut for cut, _ in times), median(whole[name])
-            found.observe("preparation_time", cut, setting=name, phase="partition")
-            found.observe("preparation_time", built_s, setting=name, phase="build")
-            if name == OURS:
-                found.observe("throughput", len(events) / built_s, of="edges")
+    for name in ways:
+        found.observe("preparation_time", median(whole[name]), setting=name, phase="build")
     observe_speedup(
         found, whole[DISTDGL], whole[OURS], setting=OURS, baseline=DISTDGL, phase="build"
     )
@@ -281,9 +269,7 @@ def _train(cell: Cell, preset: Preset, *, first_process: bool) -> Measurement:
     data = load_stream(task)
     events = data.events
     part, _ = partition("metis", events.num_nodes, events.src, events.dst, layout.machines)
-    common = {
-        "tau": graph.tau, "node_cache": graph.node_cache, "edge_cache": graph.edge_cache
-    }  # fmt: skip
+    common = {"tau": graph.tau, "node_cache": graph.node_cache, "edge_cache": graph.edge_cache}
     rows = {"graph": "rows", **NO_CACHES}
     contenders = {
         OURS: GraphPlacement(GraphRankSettings(layout, **common)),
@@ -304,22 +290,12 @@ def _train(cell: Cell, preset: Preset, *, first_process: bool) -> Measurement:
         task, contenders, data, first_process=first_process, first=first, last=last, score=score,
         timeout_s=cell.timeout_s,
     )  # fmt: skip
-    found = _said(runs, data, batch)
-    machine, count = part.of(torch.arange(events.num_nodes)), events.num_nodes
-    found.checks = [*checks, assignment_check(machine, count, layout.machines, "metis")]
-    return found
-
-
-def _said(runs: dict[str, Any], data: Any, batch: int) -> Measurement:
     found = Measurement(data=data.describe())
     found.observe("batch_size", batch)
     observe_race(found, runs, OURS)
     for name, run in runs.items():
-        rows = {k: sum(c.get(f"node_rows_{k}", 0) for c in run.counters)
-                for k in ("local", "remote")}  # fmt: skip
-        remote = rows["remote"] / max(1, sum(rows.values()))
-        found.observe("portion", remote, setting=name, of="remote rows")
-        found.observe("exchanged", run.traffic.total(), setting=name)
         if run.scores is not None:
             found.observe("average_precision", run.scores.ap, setting=name)
+    machine, count = part.of(torch.arange(events.num_nodes)), events.num_nodes
+    found.checks = [*checks, assignment_check(machine, count, layout.machines, "metis")]
     return found

@@ -149,7 +149,7 @@ class Update(FormExperiment):
             return time.perf_counter() - start, made
 
         begin = rounds[0].first
-        initial_s = append(0, begin)
+        append(0, begin)
         rebuild(begin)  # takes the pages that all later ones use again
         count = min(REBUILDS[context.preset], len(rounds))
         days = sorted({round((i + 1) * (len(rounds) - 1) / count) for i in range(count)})
@@ -171,18 +171,14 @@ class Update(FormExperiment):
             ]  # fmt: skip
             turns.append((one.last, median(updates[-NEAR:]), seconds))
             del tcsr, finders
-        held, beside, rebuilds = map(list, zip(*turns, strict=True))
+        _, beside, rebuilds = map(list, zip(*turns, strict=True))
         streamed = sum(one.events for one in rounds)
         found = Measurement(
             deviation={"neighbours": max(check.gap for check in checks)},
             data=describe(events), checks=by_subject(checks),
         )  # fmt: skip
-        for setting, times, inserted in (
-            ("update", updates, streamed), ("rebuild", rebuilds, sum(held)),
-        ):  # fmt: skip
+        for setting, times in (("update", updates), ("rebuild", rebuilds)):
             found.observe("operation_time", fmean(times), setting=setting)
-            found.observe("operation_time", sum(times) / inserted, setting=setting, of="edge")
-        found.observe("operation_time", initial_s, setting="initial")
         found.observe("estimate", streamed / len(rounds), of="events")
         observe_speedup(found, rebuilds, beside, setting="update", baseline="rebuild")
         for turn, (last, update, seconds) in enumerate(turns):
