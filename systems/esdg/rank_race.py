@@ -14,7 +14,7 @@ from dgbench.runtime.threads import one_thread
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineTask, TimelineWorkload, load_timeline
 from dgbench.systems.esdg.experiments.rank_turns import take_rank_turns
-from dgbench.systems.esdg.oracle import comparison, largest_gap, later_ranks
+from dgbench.systems.esdg.oracle import comparison, largest_gap
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer, published
 from dgbench.systems.esdg.vertex_parts import split_vertices
 
@@ -75,12 +75,9 @@ def race_ranks(
         request=None if oracle is None else oracle.request,
     )
     found = Measurement(data=describe(data), notes=[f"{ranks} processes over {turns.carrier}"])
-    if oracle is None:
-        found.checks = later_ranks(workload, data, kept, turns.losses, turns.audits, context.device)
-    else:
-        found.checks = turns.checks(oracle)
+    found.checks = turns.compared(workload, data, oracle, kept, context)
+    if oracle is not None:
         found.deviation = {"output": largest_gap(found.checks, "outputs", "gradients")}
-        kept.keep(turns.losses, found.checks)
     take_control(found, turns.take_control())
     steps = TimelineTask(data, workload).steps
     for name, options in contenders.items():

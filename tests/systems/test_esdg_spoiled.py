@@ -17,7 +17,7 @@ from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
 from dgbench.systems.esdg import experiments as ex
 from dgbench.systems.esdg import oracle, plan
 from dgbench.systems.esdg.experiments.common import Changes
-from dgbench.systems.esdg.experiments.random_graphs import random_graphs
+from dgbench.systems.esdg.experiments.fig7 import random_graphs
 from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.system import EsdgTrainer
@@ -186,8 +186,9 @@ def index_more(found: Any) -> Any:
 
 
 def bytes_more(found: Any) -> Any:
-    found[0][0, 1] += 4
-    return found
+    count = found[0].copy()
+    count[0, 1] += 4
+    return count, found[1]
 
 
 def one_more(found: Any) -> Any:

@@ -22,7 +22,8 @@ from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, Unsupport
 from dgbench.systems.base.timeline import timeline_model
 from dgbench.systems.esdg.experiments import table1
 from dgbench.systems.esdg.experiments.common import Changes, formula
-from dgbench.systems.esdg.experiments.fig7 import task_of
+from dgbench.systems.esdg.experiments.fig4 import bytes_by_rank, runs_of
+from dgbench.systems.esdg.experiments.fig7 import random_graphs, task_of
 from dgbench.systems.esdg.experiments.projection import (
     Costs,
     ProjectedModel,
@@ -30,12 +31,13 @@ from dgbench.systems.esdg.experiments.projection import (
     plan_blocks,
     redistribution,
 )
-from dgbench.systems.esdg.experiments.random_graphs import random_graphs
 from dgbench.systems.esdg.experiments.recount import (
     Widths,
+    parted,
     redistributed,
-    remote_ends,
     remote_readers,
+    sequence_bytes,
+    sequence_changes,
 )
 from dgbench.systems.esdg.experiments.shares import Alone, MeasuredShare, take_shares
 from dgbench.systems.esdg.hybrid_plan import row_blocks
@@ -73,22 +75,38 @@ def changes_of(snapshots: list, life: int) -> Changes:
     return Changes.of(EdgeLives.of_snapshots(snapshots), life)
 
 
-@given(GRAPHS, st.integers(1, 4), st.booleans(), st.sampled_from(["int64", "int32"]), st.booleans())
+@given(GRAPHS, st.integers(1, 4), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_counted_bytes_are_those_of_the_encoded_snapshots(raw, life, fallback, index, loops):
+def test_counted_bytes_are_those_of_the_encoded_snapshots(raw, life, fallback):
     smoothed = edge_life(raw, life)
     changes = changes_of(raw, life)
-    restarts = {0, len(raw) // 2}
-    sent = encode_sequence(
-        smoothed, restarts=restarts, index=index, fallback=fallback, self_loops=loops
-    )
-    found = changes.sent(
-        restarts, index=index, fallback=fallback, loops=raw[0].num_rows if loops else 0
-    )
-    assert found == sum(d.nbytes for d in sent)
-    assert changes.plain(index) == (20 if index == "int64" else 12) * sum(c.nnz for c in smoothed)
+    sent = encode_sequence(smoothed, fallback=fallback)
+    assert changes.sent(fallback=fallback) == sum(d.nbytes for d in sent)
+    assert changes.plain() == 20 * sum(c.nnz for c in smoothed)
     pairs = [count_changes(a, b) for a, b in pairwise(smoothed)]
     assert [*zip(changes.removed[1:], changes.added[1:], strict=True)] == pairs
+
+
+@given(GRAPHS, st.integers(1, 3), st.integers(1, 4), st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_bytes_by_rank_are_those_of_its_snapshots_one_by_one(raw, life, blocks, ranks):
+    blocks, row = min(blocks, len(raw)), 8
+    changes = sequence_changes(edge_life(raw, life))
+    shares = [parted(block, ranks) for block in parted(range(len(raw)), blocks)]
+    own = [[block[rank] for block in shares] for rank in range(ranks)]
+    starts = {part[0] for parts in own for part in parts if part}
+    each = {
+        "plain": sequence_bytes(changes, starts=range(len(raw))),
+        "sent": sequence_bytes(changes, starts=starts),
+        "forced": sequence_bytes(changes, starts=starts, fallback=False),
+    }
+    busiest = {
+        name: max(sum(each[name][t] + row for part in parts for t in part) for parts in own)
+        for name in ("plain", "sent")
+    }
+    matrices = {name: sum(each[name]) for name in ("sent", "forced")}
+    runs = runs_of(len(raw), blocks, ranks)
+    assert bytes_by_rank(changes_of(raw, life), runs, row) == (matrices, busiest)
 
 
 def test_the_share_of_changes_gives_the_gain():
@@ -98,7 +116,6 @@ def test_the_share_of_changes_gives_the_gain():
     steady = changes.plain() - 80
     assert steady / (changes.sent(fallback=False) - 80) == pytest.approx(formula(changes.share))
     assert formula(0) == 5.0
-    assert formula(0, "int32") == 3.0
     assert formula(0.055) == pytest.approx(4.1, abs=0.01)
     assert formula(1) == 1.0
     assert changes_of([csr_of([], 3)] * 2, 1).share == 0.0
@@ -143,7 +160,7 @@ def test_remote_reads_are_those_of_all_edges(raw, size, draw):
     assert remote_reads(raw, parts) == remote_readers(raw, parts.owner, size)
     pairs = [torch.stack([csr.indices.long(), rows_of(csr)]) for csr in raw]
     wanted = sum(needs(target, source, parts).shape[1] for source, target in pairs)
-    assert wanted == remote_ends(pairs, parts.owner, size)
+    assert wanted == remote_readers(raw, parts.owner, size)
 
 
 def rows_of(csr: Csr) -> torch.Tensor:

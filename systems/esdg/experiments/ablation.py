@@ -7,7 +7,7 @@ disturbs all of them. On a CPU inputs are copied into memory apart, so that byte
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from math import sqrt
 from statistics import median
 from typing import Any, Final
@@ -18,12 +18,13 @@ from dgbench.lab.estimates import Estimate, EvaluationContext
 from dgbench.lab.figure_forms import FigureForm, Sweep
 from dgbench.lab.quantities import observed
 from dgbench.lab.ranks import devices_lacking
-from dgbench.lab.result_checks import ResultCheck, equal, summarised
+from dgbench.lab.result_checks import equal
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import turn_rounds
+from dgbench.systems.esdg.experiments.rank_turns import take_rank_turns
 from dgbench.systems.esdg.experiments.recount import (
     OVER_PAIRS,
     Widths,
@@ -35,12 +36,10 @@ from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
     FORMS,
     MODELS,
-    SnapshotGraph,
     workload,
 )
 from dgbench.systems.esdg.experiments.trainer_race import TrainerRace
-from dgbench.systems.esdg.oracle import TimelineOracle
-from dgbench.systems.esdg.ranked import SnapshotRankSettings, train_ranked
+from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap
 
 LADDER: Final = ("checkpoint", "precompute", "lean", "fused_scan", "difference", "fallback",
                  "asynchronous", "prefetch")  # fmt: skip
@@ -60,6 +59,11 @@ BLOCKS: Final = 4
 PANEL: Final = "{model}, {dataset}{device}"
 OFF, ON, AGAIN = "all off", "all on", "all on, again"
 KINDS: Final = ("ladder", "removed", "precompute", "reuse")
+UNNEEDED: Final = {
+    ("tm_gcn", "ladder"), ("cd_gcn", "removed"), ("evolvegcn_o", "removed"), ("tm_gcn", "reuse"),
+    ("cd_gcn", "reuse"), ("cd_gcn", "precompute"), ("evolvegcn_o", "precompute"),
+}  # fmt: skip
+"""Models and kinds that a `quick` run leaves out: no claim needs them."""
 TURNS: Final = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
 """Turns at least; six are the fewest whose extremes bound a median with 95 %."""
 FEW_TURNS: Final = 3
@@ -75,8 +79,8 @@ GRAPHS: Final = {
     "full": ("amlsim", "youtube"),
     "paper": ("amlsim", "youtube", "flickr", "epinions"),
 }
-REUSED: Final = {"smoke": (1, 2), "quick": (3, 4), "full": (8, 6), "paper": (8, 6)}
-"""Pairs of runs on two ranks, and epochs of each."""
+REUSED: Final = {"smoke": 2, "quick": 12, "full": 48, "paper": 48}
+"""Turns on two ranks."""
 
 Setting = tuple[dict[str, bool], int | None]
 """Switches and number of blocks."""
@@ -135,52 +139,42 @@ class Ablation(FormExperiment):
         ),
     }  # fmt: skip
 
+    def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
+        if preset == "smoke":
+            chosen = [("amlsim", "evolvegcn_o", kind) for kind in ("ladder", "precompute")]
+        else:
+            # EvolveGCN exchanges no activations.
+            left_out = {("evolvegcn_o", "reuse")} | (UNNEEDED if preset == "quick" else set())
+            every = product(GRAPHS[preset], MODELS, KINDS)
+            chosen = [point for point in every if point[1:] not in left_out]
+        names = ("dataset", "model", "kind")
+        return [{"system": "esdg", **dict(zip(names, point, strict=True))} for point in chosen]
+
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
             self.cell(
-                {"system": "esdg", "dataset": dataset, "model": model, "kind": kind}, preset,
-                unavailable=devices_lacking(2, device) if kind == "reuse" else "",
-                repeats=turn_rounds(preset) if kind == "precompute" else 1, interleaved=True,
+                point, preset, interleaved=True,
+                repeats=turn_rounds(preset) if point["kind"] == "precompute" else 1,
+                unavailable=devices_lacking(2, device) if point["kind"] == "reuse" else "",
             )
-            for dataset, model, kind in _points(preset)
+            for point in self.points(preset, device)
         ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
-        kind = str(cell.params["kind"])
-        task = _task(graph, model, context.preset, kind)
+        graph, kind = BY_NAME[str(cell.params["dataset"])], str(cell.params["kind"])
+        preset = context.preset
+        few = kind == "precompute" and preset == "quick"
+        task = workload(
+            graph,
+            str(cell.params["model"]),
+            preset,
+            scale=graph.scale(preset) * (0.25 if few else SMALLER[preset]),
+            snapshots=SNAPSHOTS[preset],
+        )
         data = load_timeline(task)
         if kind == "reuse":
             return _reuse(task, data, context)
-        return _turns(task, data, context, settings(kind), kind)
-
-
-def _points(preset: Preset) -> list[tuple[str, str, str]]:
-    """(dataset, model, kind) of a preset's cells."""
-    if preset == "smoke":
-        return [("amlsim", "evolvegcn_o", "ladder"), ("amlsim", "evolvegcn_o", "precompute")]
-    every = [(name, model, kind) for name in GRAPHS[preset] for model in MODELS for kind in KINDS]
-    if preset == "quick":
-        # No claim needs these; the ladder keeps two models, what is removed and precomputed one.
-        fewer = {
-            ("tm_gcn", "ladder"), ("cd_gcn", "removed"), ("evolvegcn_o", "removed"),
-            ("tm_gcn", "reuse"), ("cd_gcn", "reuse"), ("cd_gcn", "precompute"),
-            ("evolvegcn_o", "precompute"),
-        }  # fmt: skip
-        every = [point for point in every if point[1:] not in fewer]
-    # EvolveGCN exchanges no activations.
-    return [point for point in every if point[1:] != ("evolvegcn_o", "reuse")]
-
-
-def _task(graph: SnapshotGraph, model: str, preset: Preset, kind: str) -> TimelineWorkload:
-    few = kind == "precompute" and preset == "quick"
-    return workload(
-        graph,
-        model,
-        preset,
-        scale=graph.scale(preset) * (0.25 if few else SMALLER[preset]),
-        snapshots=SNAPSHOTS[preset],
-    )
+        return _turns(task, data, context, kind)
 
 
 def settings(kind: str) -> dict[str, Setting]:
@@ -221,18 +215,14 @@ def ratios_of(kind: str) -> dict[str, tuple[str, str]]:
     return {name: (name, ON) for name in names if name != ON}
 
 
-def _turns(
-    task: TimelineWorkload, data: Any, context: RunContext, chosen: dict[str, Setting], kind: str
-) -> Measurement:
+def _turns(task: TimelineWorkload, data: Any, context: RunContext, kind: str) -> Measurement:
     wanted, row = Measurement(), Measurement(data=describe(data))
     with TrainerRace(task, data, context) as race:
-        for name, (switches, blocks) in chosen.items():
+        for name, (switches, blocks) in settings(kind).items():
             nb = min(blocks, len(data) - 1) if blocks else None
             trainer = race.open(name, switches, nb=nb)
-            count = len(trainer.blocks)
-            sent = epoch_traffic(data, task.model, task.window, trainer.on, count)
+            sent = epoch_traffic(data, task.model, task.window, trainer.on, len(trainer.blocks))
             wanted.observe("host_to_device", sent["bytes"], setting=name)
-            row.observe("memory", int(trainer.planned_bytes()), of="planned", setting=name)
         processes = turn_rounds(context.preset) if kind == "precompute" else 1
         seconds_s = max(context.budget_s, SECONDS[context.preset]) / processes
         found = race.take_turns(TURNS[context.preset] if processes == 1 else FEW_TURNS, seconds_s)
@@ -243,9 +233,6 @@ def _turns(
     seconds = found.seconds
     for name, times in seconds.items():
         row.observe("epoch_time", median(times), setting=name)
-        for phase in ("copy_busy", "copy_wait"):
-            spent = median(found.parts[name].get(phase) or [0.0])
-            row.observe("phase_time", spent, phase=phase, setting=name)
     for name, (slow, fast) in ratios_of(kind).items():
         base: Sequence[float] = seconds[fast]
         if kind == "removed" and name != AGAIN:  # both of the equal settings stand for it
@@ -257,45 +244,37 @@ def _turns(
     row.observe("epoch_time", median(main), samples=main)
     row.observe("turns", len(main))
     row.deviation = race.deviation(row.checks)
-    row.notes = ["planned bytes are the plan's, see the experiment 'memory' for measured peaks"]
     return row
 
 
 def _reuse(task: TimelineWorkload, data: Any, context: RunContext) -> Measurement:
     """Two ranks, with activations exchanged again in the re-run and kept from the first pass."""
-    pairs, epochs = REUSED[context.preset]
     oracle = TimelineOracle(task, data, device=context.device)
-    times: dict[bool, list[float]] = {False: [], True: []}
-    floats: dict[bool, int] = {}
-    losses = {}
-    checks: list[ResultCheck] = []
-    for turn in range(pairs):
-        for reuse in (False, True) if turn % 2 == 0 else (True, False):
-            chosen = SnapshotRankSettings(blocks=BLOCKS, reuse=reuse)
-            run = train_ranked(
-                task, 2, chosen, epochs=epochs + 1, data=data, timeout_s=60, device=context.device,
-                compared=oracle.request if turn == pairs - 1 else None,
-            )  # fmt: skip
-            checks += run.checks(oracle, "kept" if reuse else "exchanged again")
-            times[reuse].append(median(run.samples))
-            floats[reuse] = int(run.traffic.matrix("floats", operation="all_to_all").sum())
-            losses[reuse] = run.losses
-    gaps = [abs(a - b) / abs(b) for a, b in zip(losses[True], losses[False], strict=True)]
+    turns = take_rank_turns(
+        task,
+        data,
+        2,
+        {name: {"blocks": BLOCKS, "reuse": name == "reused"} for name in ("repeated", "reused")},
+        least=REUSED[context.preset],
+        budget_s=0.0,
+        device=context.device,
+        request=oracle.request,
+    )
     dims = Widths.of(task.model, window=task.window).redistributed
-    wanted = {
-        reuse: int(
-            redistributed(
-                dims, len(data) - 1, data.num_nodes, 2, blocks=BLOCKS, forward=2 - reuse
-            ).sum()
-        )
-        for reuse in floats
-    }
-    checks = summarised([*checks, equal("counters", floats, wanted, against=OVER_PAIRS)])
-    row = Measurement(data=describe(data), checks=checks, deviation={"loss": max(gaps)})
-    for reuse, setting in ((False, "repeated"), (True, "reused")):
-        row.observe("epoch_time", median(times[reuse]), setting=setting)
-        row.observe("floats", floats[reuse], setting=setting)
-    observe_speedup(row, times[False], times[True], setting="reuse")
-    row.observe("epoch_time", median(times[True]), samples=times[True])
+    steps, nodes = len(data) - 1, data.num_nodes
+    sent, wanted = {}, {}
+    row = Measurement(data=describe(data))
+    for name, passes in (("repeated", 2), ("reused", 1)):
+        sent[name] = turns.traffic[name].total("floats", operation="all_to_all")
+        moved = redistributed(dims, steps, nodes, 2, blocks=BLOCKS, forward=passes)
+        wanted[name] = int(moved.sum())
+        row.observe("epoch_time", median(turns.seconds[name]), setting=name)
+        row.observe("floats", sent[name], setting=name)
+    observe_speedup(row, turns.seconds["repeated"], turns.seconds["reused"], setting="reuse")
+    samples = turns.seconds["reused"]
+    row.observe("epoch_time", median(samples), samples=samples)
     row.observe("processes", 2)
+    checks = turns.checks(oracle)
+    row.deviation = {"loss": largest_gap(checks, "losses")}
+    row.checks = [*checks, equal("counters", sent, wanted, against=OVER_PAIRS)]
     return row

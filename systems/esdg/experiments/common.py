@@ -7,7 +7,7 @@ from how long its edges wait between occurrences (`datasets.transforms.EdgeLives
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from dgbench import datasets
 from dgbench.datasets import EventStream
 from dgbench.datasets.transforms import EdgeLives, equal_windows
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.difference import Index, difference_bytes, plain_bytes
+from dgbench.kernels_cuda.difference import difference_bytes, plain_bytes
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.systems.base import Preset
 from dgbench.systems.base.data import describe
@@ -44,14 +44,7 @@ class Changes:
 
     def first(self, steps: int) -> Changes:
         """The first `steps` snapshots."""
-        return self._cut(slice(0, steps))
-
-    def last(self, steps: int | None) -> Changes:
-        """The last `steps` snapshots; all for None."""
-        return self if steps is None else self._cut(slice(-steps, None))
-
-    def _cut(self, where: slice) -> Changes:
-        return Changes(self.entries[where], self.added[where], self.removed[where])
+        return Changes(self.entries[:steps], self.added[:steps], self.removed[:steps])
 
     @property
     def share(self) -> float:
@@ -59,44 +52,24 @@ class Changes:
         entries = int(self.entries[1:].sum())
         return float((self.added[1:] + self.removed[1:]).sum() / entries) if entries else 0.0
 
-    def each_plain(self, index: Index = "int64", *, loops: int = 0) -> np.ndarray:
+    def each_plain(self) -> np.ndarray:
         """Bytes of each snapshot as coordinates, int64[T]."""
-        return (self.entries + loops) * plain_bytes(1, index)
+        return self.entries * plain_bytes(1)
 
-    def each(self, index: Index = "int64", *, fallback: bool = True, loops: int = 0) -> np.ndarray:
-        """Bytes of each snapshot against the one before it, int64[T].
+    def each(self, *, fallback: bool = True) -> np.ndarray:
+        """Bytes of each snapshot against the one before it, int64[T]; with `fallback` as
+        coordinates where that is less."""
+        changed = (self.added + self.removed) * difference_bytes(1, 0, 0)
+        sent = changed + self.entries * difference_bytes(0, 0, 1)
+        return np.minimum(sent, self.each_plain()) if fallback else sent
 
-        Args:
-            index: type of the indices.
-            fallback: as coordinates where that is less.
-            loops: entries that every snapshot holds beside its own: N where A + I is sent.
-        """
-        changed = (self.added + self.removed) * difference_bytes(1, 0, 0, index)
-        sent = changed + (self.entries + loops) * difference_bytes(0, 0, 1, index)
-        return np.minimum(sent, self.each_plain(index, loops=loops)) if fallback else sent
-
-    def plain(self, index: Index = "int64") -> int:
+    def plain(self) -> int:
         """Bytes of all snapshots as coordinates."""
-        return int(self.each_plain(index).sum())
+        return int(self.each_plain().sum())
 
-    def sent(
-        self,
-        restarts: Collection[int] = (0,),
-        *,
-        index: Index = "int64",
-        fallback: bool = True,
-        loops: int = 0,
-    ) -> int:
-        """Bytes of all snapshots, as `each`, but plain where the one before is not there.
-
-        Args:
-            restarts: snapshots that go plain; 0 always does.
-            index, fallback, loops: as in `each`.
-        """
-        sent = self.each(index, fallback=fallback, loops=loops)
-        whole = [0, *restarts]
-        sent[whole] = self.each_plain(index, loops=loops)[whole]
-        return int(sent.sum())
+    def sent(self, *, fallback: bool = True) -> int:
+        """Bytes of all snapshots, as `each`, the first one as coordinates."""
+        return int(self.each_plain()[0] + self.each(fallback=fallback)[1:].sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +90,11 @@ class Occurrences:
     def of(cls, graph: SnapshotGraph, preset: Preset) -> Occurrences:
         """Open the events and cut their time into the paper's number of windows, or the card's."""
         steps = int(graph.bins or datasets.card(graph.name).default_snapshots)
-        events = datasets.open_events(graph.name, scale=graph.scale(preset))
+        return cls.cut(datasets.open_events(graph.name, scale=graph.scale(preset)), steps)
+
+    @classmethod
+    def cut(cls, events: EventStream, steps: int) -> Occurrences:
+        """Events whose time is cut into equal windows."""
         bins, _ = equal_windows(events.t, steps)
         return cls(events, bins.long(), steps, describe(events))  # type: ignore[arg-type]
 
@@ -146,8 +123,6 @@ def smallest_length(fits: Callable[[int], bool], most: int) -> int | None:
     return found if found <= most else None
 
 
-def formula(share: float, index: Index = "int64") -> float:
-    """The gain of a difference: 20 / (4 + 16 delta), with int32 12 / (4 + 8 delta)."""
-    return plain_bytes(1, index) / (
-        difference_bytes(0, 0, 1, index) + share * difference_bytes(1, 0, 0, index)
-    )
+def formula(share: float) -> float:
+    """The gain of a difference: 20 / (4 + 16 delta)."""
+    return plain_bytes(1) / (difference_bytes(0, 0, 1) + share * difference_bytes(1, 0, 0))

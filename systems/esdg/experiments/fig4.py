@@ -14,19 +14,16 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 from statistics import median
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import torch
+from typing import Any
 
 from dgbench.lab import outcomes, rules
 from dgbench.lab import rule_combinations as combine
 from dgbench.lab.compare import AGAIN, TURN_INTERVAL, observe_speedup, take_control, with_control
 from dgbench.lab.estimates import Estimate, EvaluationContext, on_gpu, prefer, real_data
 from dgbench.lab.figure_forms import FigureForm, SpeedupBars, StackedTime, Sweep
+from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio
 from dgbench.lab.printed import ledger
 from dgbench.lab.quantities import MeasuredQuantity, observed, of_rows
-from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Entry, number, rows_of
 from dgbench.runtime.threads import one_thread
@@ -36,15 +33,11 @@ from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences
-from dgbench.systems.esdg.experiments.main_races import DIFFERENCES
 from dgbench.systems.esdg.experiments.recount import (
-    OVER_EDGES,
     RawEdges,
     agree,
-    entry_bytes,
-    parted,
-    sequence_bytes,
-    sequence_changes,
+    changes_check,
+    epoch_traffic,
 )
 from dgbench.systems.esdg.experiments.settings import (
     ALL,
@@ -54,6 +47,7 @@ from dgbench.systems.esdg.experiments.settings import (
     LEDGER,
     MODELS,
     PAPERS_GRAPHS,
+    RACE_TITLES,
     RANKS,
     SMOOTHING,
     SnapshotGraph,
@@ -62,9 +56,6 @@ from dgbench.systems.esdg.experiments.settings import (
 )
 from dgbench.systems.esdg.experiments.trainer_race import TrainerRace
 from dgbench.systems.esdg.partition import block_ranges, consecutive
-
-if TYPE_CHECKING:
-    from dgbench.datasets import SnapshotSequence
 
 BASE, GD = "Base", "GD"
 BLOCKS = (1, 4)
@@ -168,11 +159,6 @@ def largest_rise(gains: Sequence[float]) -> float:
     return max(after / before for before, after in pairwise(gains))
 
 
-def whole_rise(gains: Sequence[float]) -> float:
-    """Factor from the first gain to the last."""
-    return gains[-1] / gains[0]
-
-
 def components(context: EvaluationContext) -> outcomes.RuleOutcome:
     """Rule: shares of transfer, of which the paper prints none."""
     shares = SHARE.estimates(context)
@@ -192,7 +178,18 @@ BY_RANKS = fewer(ranks=RANKS).where(model=SMOOTHED).keep(REAL_FIRST)
 
 class Fig4(FormExperiment):
     forms, name = FORMS, "fig4"
-    main_race = DIFFERENCES
+    main_race = MainRace(
+        verb="trains an epoch",
+        where={"part": "timed"},
+        titles=RACE_TITLES,
+        comparisons=(
+            RaceComparison(
+                subject="ESDG with graph differences",
+                rival="ESDG with whole snapshots",
+                ratio=observed_ratio(phase=None),
+            ),
+        ),
+    )
     control = {"dataset": "amlsim-20k-fanin200cycle200", "model": "tm_gcn", "part": "timed"}
     timeout_s = {"full": 600, "paper": 1800, None: 60}
     headline, unit = fewer().where(model=SMOOTHED), "x"
@@ -262,7 +259,7 @@ class Fig4(FormExperiment):
         "esdg-s62-gd-gains-shrink": combine.by_model(
             combine.both(
                 rules.at_most(BY_RANKS.joined_over(largest_rise, "ranks"), 1.0),
-                rules.all_below(BY_RANKS.joined_over(whole_rise, "ranks"), 1.0),
+                rules.all_below(BY_RANKS.joined_over(lambda by: by[-1] / by[0], "ranks"), 1.0),
             ), LINK,
         ),
         "esdg-s62-gd-benefit-fraction": combine.both(
@@ -312,11 +309,6 @@ class Fig4(FormExperiment):
             return _time(task, context, control=self.controls(cell))
 
 
-def smoothing_length(graph: SnapshotGraph, model: str) -> int:
-    """Snapshots that an edge stays in what this model reads; 1 without smoothing."""
-    return {"none": 1, "edge_life": graph.edge_life, "m_transform": graph.window}[SMOOTHING[model]]
-
-
 def runs_of(steps: int, blocks: int, ranks: int) -> list[list[range]]:
     """[rank][block]: the snapshots that a rank brings of a block, one after the other."""
     shares = [consecutive(block, ranks) for block in block_ranges(steps, blocks)]
@@ -330,98 +322,63 @@ def count_bytes(graph: SnapshotGraph, preset: Preset) -> Measurement:
     (`sent`); `host_to_device` adds inputs and is that of the rank that brings most. Snapshots
     `kept` are those of a pass that are not the first of a run.
     """
-    found = Occurrences.of(graph, preset)
-    lives, nodes = found.lives(), found.events.num_nodes
-    steps = found.steps - 1  # the last snapshot is only predicted
+    occurrences = Occurrences.of(graph, preset)
+    lives, edges, nodes = occurrences.lives(), RawEdges(occurrences), occurrences.events.num_nodes
+    steps = occurrences.steps - 1  # the last snapshot is only predicted
     row = 4 * FLOATS * nodes
-    counted = _sizes(nodes, steps, PASSES * steps * row)
-    blocks = [count for count in BLOCKS if count <= steps]
-    for count, ranks in product(blocks, RANKS):
-        runs = sum(bool(run) for own in runs_of(steps, count, ranks) for run in own)
-        counted.observe("snapshots", steps - runs, of="kept", blocks=count, ranks=ranks)
+    counted = Measurement(data=occurrences.data)
+    counted.observe("vertices", nodes)
+    counted.observe("snapshots", steps)
+    splits = [
+        (runs_of(steps, blocks, ranks), {"blocks": blocks, "ranks": ranks})
+        for blocks, ranks in product(BLOCKS, RANKS)
+        if blocks <= steps
+    ]
+    for runs, where in splits:
+        brought = sum(bool(run) for own in runs for run in own)
+        counted.observe("snapshots", steps - brought, of="kept", **where)
+    lengths = {"none": 1, "edge_life": graph.edge_life, "m_transform": graph.window}
     for model in MODELS:
-        changes = Changes.of(lives, smoothing_length(graph, model)).first(steps)
+        length = lengths[SMOOTHING[model]]
+        changes = Changes.of(lives, length).first(steps)
         counted.observe("topology_sent", PASSES * changes.plain(), model=model, format="plain")
-        for count, ranks in product(blocks, RANKS):
-            of_ranks = _by_ranks(changes, runs_of(steps, count, ranks), row)
-            _observe_ranks(counted, *of_ranks, model=model, blocks=count, ranks=ranks)
-    counted.data = found.data
-    counted.checks = [agree(counted, _recounted(found, graph, blocks, row), against=OVER_EDGES)]
+        for runs, where in splits:
+            matrices, busiest = bytes_by_rank(changes, runs, row)
+            for name, count in matrices.items():
+                counted.observe("topology_sent", PASSES * count, format=name, model=model, **where)
+            for name, count in busiest.items():
+                dims = {"of": "busiest_rank", "format": name, "model": model, **where}
+                counted.observe("host_to_device", PASSES * count, **dims)
+        counted.checks.append(changes_check(changes, edges.changes(length).first(steps)))
     return counted
 
 
-def _sizes(nodes: int, steps: int, features: int) -> Measurement:
-    found = Measurement()
-    found.observe("vertices", nodes)
-    found.observe("snapshots", steps)
-    found.observe("features_sent", features)
-    return found
-
-
-def _observe_ranks(
-    found: Measurement, matrices: dict[str, int], busiest: dict[str, int], **where: Any
-) -> None:
-    """Bytes of one pass by format, of all matrices and of all that the busiest rank brings."""
-    for format_, count in matrices.items():
-        found.observe("topology_sent", PASSES * count, format=format_, **where)
-    for format_, count in busiest.items():
-        dims = {"of": "busiest_rank", "format": format_}
-        found.observe("host_to_device", PASSES * count, **dims, **where)
-
-
-def _recounted(
-    found: Occurrences, graph: SnapshotGraph, blocks: list[int], row: int
-) -> Measurement:
-    """The counts again: edges of a window that slides, each rank's snapshots one by one."""
-    edges, steps = RawEdges(found), len(range(1, found.steps))
-    wanted = _sizes(row // 8, steps, 2 * steps * row)
-    for model in MODELS:
-        changes = edges.changes(smoothing_length(graph, model)).first(steps)
-        whole = [entry_bytes(n) for n in changes.entries.tolist()]
-        wanted.observe("topology_sent", 2 * sum(whole), model=model, format="plain")
-        for count, ranks in product(blocks, RANKS):
-            # own[rank]: its snapshots, block by block.
-            shares = [parted(block, ranks) for block in parted(range(steps), count)]
-            own = [[block[rank] for block in shares] for rank in range(ranks)]
-            starts = {part[0] for parts in own for part in parts if part}
-            sent = sequence_bytes(changes, starts=starts)
-            forced = sequence_bytes(changes, starts=starts, fallback=False)
-            matrices = {"sent": sum(sent), "forced": sum(forced)}
-            busiest = {
-                name: max(sum(each[t] + row for part in parts for t in part) for parts in own)
-                for name, each in (("plain", whole), ("sent", sent))
-            }
-            where = {"blocks": count, "ranks": ranks}
-            _observe_ranks(wanted, matrices, busiest, model=model, **where)
-            if model == MODELS[0]:
-                wanted.observe("snapshots", steps - len(starts), of="kept", **where)
-    return wanted
-
-
-def _by_ranks(
+def bytes_by_rank(
     changes: Changes, runs: Sequence[Sequence[range]], row: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Bytes of one pass, see `_observe_ranks`; `row` are those of a snapshot's inputs."""
+    """Bytes of one pass by format: of all matrices, and of all that the busiest rank brings.
+
+    Args:
+        changes: of the snapshots.
+        runs: snapshots of each rank and block, see `runs_of`.
+        row: bytes of a snapshot's inputs.
+    """
     plain = changes.each_plain()
     starts = [run.start for own in runs for run in own if run]
     sent = {"sent": changes.each(), "forced": changes.each(fallback=False)}
     for each in sent.values():
         each[starts] = plain[starts]
-
-    def busiest(each: np.ndarray) -> int:
-        return max(
-            sum(int(each[run.start : run.stop].sum()) + row * len(run) for run in own)
-            for own in runs
-        )
-
-    matrices = {name: int(each.sum()) for name, each in sent.items()}
-    return matrices, {"plain": busiest(plain), "sent": busiest(sent["sent"])}
+    busiest = {
+        name: max(sum(int(each[run].sum()) + row * len(run) for run in own) for own in runs)
+        for name, each in (("plain", plain), ("sent", sent["sent"]))
+    }
+    return {name: int(each.sum()) for name, each in sent.items()}, busiest
 
 
 def _time(task: TimelineWorkload, context: RunContext, *, control: bool) -> Measurement:
     """Epochs of Base and of the difference in turns, both compared with the plain trainer."""
     data = load_timeline(task)
-    timed = Measurement(data=describe(data))
+    timed, wanted = Measurement(data=describe(data)), Measurement()
     with TrainerRace(task, data, context) as race:
         for name, difference in with_control({BASE: False, GD: True}, on=control).items():
             race.open(name, {"difference": difference}, nb=TIMED_BLOCKS, timing=True)
@@ -430,22 +387,21 @@ def _time(task: TimelineWorkload, context: RunContext, *, control: bool) -> Meas
         take_control(timed, found.seconds)
         for name in found.seconds:
             trainer, epochs = race.trainers[name], len(found.seconds[name])
-            each = [
-                trainer.meter.counters[of] // epochs
-                for of in ("bytes_topology", "snapshots_difference")
-            ]
-            _observe_traffic(timed, name, *each, found.sent[name])
+            differences = trainer.meter.counters["snapshots_difference"] // epochs
+            timed.observe("snapshots", differences, setting=name, format="difference")
+            timed.observe("host_to_device", found.sent[name], setting=name)
+            traffic = epoch_traffic(data, task.model, task.window, trainer.on, TIMED_BLOCKS)
+            wanted.observe("host_to_device", traffic["bytes"], setting=name)
             timed.notes += [note for note in trainer.notes if note not in timed.notes]
         timed.checks = race.checks(found, without=AGAIN)
-    timed.checks.append(_traffic_check(data, timed))
+    timed.checks.append(agree(timed, wanted, against="arrays of the snapshots"))
     for name, seconds in found.seconds.items():
         timed.observe("epoch_time", median(seconds), setting=name)
     observe_speedup(timed, found.seconds[BASE], found.seconds[GD], setting=GD, baseline=BASE)
-    for phase, part in (("transfer", "transfer"), ("copy", "copy_busy")):
-        taken = {name: found.parts[name][part] for name in (BASE, GD)}
-        for name, seconds in taken.items():
-            timed.observe("phase_time", median(seconds), setting=name, phase=phase)
-        observe_speedup(timed, taken[BASE], taken[GD], setting=GD, baseline=BASE, phase=phase)
+    taken = {name: found.parts[name]["transfer"] for name in (BASE, GD)}
+    for name, seconds in taken.items():
+        timed.observe("phase_time", median(seconds), setting=name, phase="transfer")
+    observe_speedup(timed, *taken.values(), setting=GD, baseline=BASE, phase="transfer")
     timed.observe("epoch_time", median(found.seconds[GD]), samples=found.seconds[GD])
     timed.observe("turns", len(found.seconds[GD]))
     timed.observe("columns", task.hidden_dim, of="hidden")
@@ -454,27 +410,3 @@ def _time(task: TimelineWorkload, context: RunContext, *, control: bool) -> Meas
     timed.observe("timeline_blocks", TIMED_BLOCKS)
     timed.deviation = race.deviation(timed.checks)
     return timed
-
-
-def _observe_traffic(
-    found: Measurement, setting: str, matrices: int, differences: int, everything: int
-) -> None:
-    """Bytes of matrices, snapshots sent as differences, and bytes of all inputs of an epoch."""
-    found.observe("topology_sent", matrices, setting=setting)
-    found.observe("snapshots", differences, setting=setting, format="difference")
-    found.observe("host_to_device", everything, setting=setting)
-
-
-def _traffic_check(data: SnapshotSequence, counted: Measurement) -> ResultCheck:
-    """Bytes that the trainers' links counted against those of the snapshots, each brought twice."""
-    steps = range(len(data) - 1)
-    changes = sequence_changes([data.topology[t] for t in steps])
-    starts = {block[0] for block in parted(steps, TIMED_BLOCKS)}
-    inputs = sum(torch.as_tensor(data.features[t]).numpy().nbytes for t in steps)
-    wanted = Measurement()
-    for name, sent, differences in (
-        (BASE, [entry_bytes(n) for n in changes.entries.tolist()], 0),
-        (GD, sequence_bytes(changes, starts=starts, fallback=False), len(steps) - len(starts)),
-    ):
-        _observe_traffic(wanted, name, 2 * sum(sent), 2 * differences, 2 * (sum(sent) + inputs))
-    return agree(counted, wanted, against="arrays of the snapshots")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from itertools import product
+from typing import Any, ClassVar
 
 import torch
 
@@ -15,7 +16,7 @@ from dgbench.lab.figure_forms import StackedTime, Sweep
 from dgbench.lab.grid import by_preset
 from dgbench.lab.quantities import MeasuredQuantity, computed, observed
 from dgbench.lab.ranks import devices_lacking
-from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.result_checks import equal
 from dgbench.lab.study import FormExperiment
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
@@ -25,11 +26,10 @@ from dgbench.systems.esdg.experiments.parts import (
     IDLE_STEPS,
     TURNS,
     counted,
-    in_turns,
     links,
     observe_costs,
+    on_ranks,
     share_checks,
-    snapshot_bytes,
 )
 from dgbench.systems.esdg.experiments.projected_lines import (
     Epochs,
@@ -55,13 +55,7 @@ from dgbench.systems.esdg.experiments.projection import (
     vertex_epoch,
     with_excess,
 )
-from dgbench.systems.esdg.experiments.recount import (
-    OVER_EDGES,
-    agree,
-    entry_bytes,
-    sequence_bytes,
-    sequence_changes,
-)
+from dgbench.systems.esdg.experiments.recount import sequence_changes
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
     FORMS,
@@ -79,9 +73,6 @@ from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
 from dgbench.systems.esdg.experiments.table2 import REMOTE
 from dgbench.systems.esdg.experiments.table2_runs import RANKS as TABLE2_RANKS
 
-if TYPE_CHECKING:
-    from dgbench.datasets import SnapshotSequence
-
 PRINTED = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
 """Column of Table 1 with the entries that each model trains on."""
 
@@ -97,8 +88,8 @@ MEASURED = {"smoke": (2,), "quick": (2,), None: (2, 4, 8)}
 MIN_ROUNDS = {"smoke": 2, "quick": 6, None: 12}
 """Epochs of P ranks, each beside one of a single rank; six bound a median with 95 %."""
 
-RANKED = ("amlsim",)
-"""Graphs that ranks of this machine train on."""
+RANKED = "amlsim"
+"""Graph that ranks of this machine train on."""
 
 COUNTED = {"smoke": (16,), "quick": (16, 32), None: (16, 32, 64, 128)}
 
@@ -320,26 +311,25 @@ class Fig5(FormExperiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         few = preset in ("smoke", "quick")
-        names = ["amlsim"] if few else [g.name for g in GRAPHS]
+        names = [RANKED] if few else [g.name for g in GRAPHS]
         why = "runs on ranks of CPUs" if device == "cuda" else ""
         cells = [self._cell({"part": "counted"}), self._cell({"part": "links"}, unavailable=why)]
-        for name in names:
-            for model in models(preset):
-                params = {"part": "shares", "dataset": name, "model": model}
-                cells.append(self._cell(params, timeout_s=60 if few else 1200))
-        for name in (n for n in names if n in RANKED):
-            for model in models(preset):
-                for ranks in by_preset(MEASURED, preset):
-                    cells.append(
-                        self._cell(
-                            {"part": "ranks", "dataset": name, "model": model, "ranks": ranks},
-                            unavailable=devices_lacking(ranks, device),
-                            group=f"{name}/{model}",
-                            repeats=1 if few else 5,
-                            timeout_s=60 if few else 900,
-                        )
-                    )
-        return cells
+        cells += [
+            self._cell(
+                {"part": "shares", "dataset": name, "model": model}, timeout_s=60 if few else 1200
+            )
+            for name, model in product(names, models(preset))
+        ]
+        return cells + [
+            self._cell(
+                {"part": "ranks", "dataset": RANKED, "model": model, "ranks": ranks},
+                unavailable=devices_lacking(ranks, device),
+                group=f"{RANKED}/{model}",
+                repeats=1 if few else 5,
+                timeout_s=60 if few else 900,
+            )
+            for model, ranks in product(models(preset), by_preset(MEASURED, preset))
+        ]
 
     def _cell(self, params: dict[str, Any], **fields: Any) -> Cell:
         group = fields.pop("group", "/".join(map(str, params.values())))
@@ -357,7 +347,8 @@ class Fig5(FormExperiment):
         if part == "ranks":
             task = workload(graph, model, context.preset, scale=ranks_scale(graph, context.preset))
             least = by_preset(MIN_ROUNDS, context.preset)
-            return in_turns(task, int(cell.params["ranks"]), context, cell.timeout_s, least)
+            ranks = int(cell.params["ranks"])
+            return on_ranks(task, ranks, context, cell.timeout_s, least=least, alone=True)
         raise UnsupportedError(f"fig5 has no part '{part}'")
 
 
@@ -389,34 +380,19 @@ def shares(graph: SnapshotGraph, model: str, preset: Preset) -> Measurement:
     for share in taken[1 : len(sizes)]:
         observe_speedup(found, first.samples, share.samples, mean=True, ranks=share.size)
         found.observe("estimate", first.steps / share.steps, of="speedup", ranks=share.size)
-    plain, different = snapshot_bytes(data[0])
+    topology = [data[0].topology[t] for t in range(len(data[0]))]
+    changes = sequence_changes(topology)
+    plain, sent = (float(each[1:].mean()) for each in (changes.each_plain(), changes.each()))
     entries = graph.printed.get(PRINTED[model])
     steps = graph.printed.get("T", len(data[0]))
     found.observe("estimate", ITEM * 5 * entries / steps if entries else plain, of="snapshot")
-    found.observe("portion", different / plain, of="differences")
+    found.observe("portion", (sent or 1.0) / (plain or 1.0), of="differences")
     found.observe("bandwidth", copy_rate(), of="copy")
     found.observe("snapshots", steps)
     found.observe("vertices", graph.printed.get("N", data[0].num_nodes))
     found.observe("smoothing_length", graph.window)
-    found.observe("vertices", data[0].num_nodes, of="measured")
-    found.observe("snapshots", len(data[0]) - 1, of="measured")
-    found.observe("edges", sum(data[0].num_edges), of="measured")
     found.notes = ["one thread; what other ranks would send is zeros"]
-    found.checks = [*share_checks(taken, found), _byte_check(data[0], graph, model, found)]
+    nnz = torch.tensor([csr.nnz for csr in topology])
+    entries_check = equal("volumes", changes.entries, nnz, against="entries of the snapshots")
+    found.checks = [*share_checks(taken, found), entries_check]
     return found
-
-
-def _byte_check(
-    data: SnapshotSequence, graph: SnapshotGraph, model: str, own: Measurement
-) -> ResultCheck:
-    """Bytes of a snapshot at the printed size, and the part of them that a difference takes."""
-    changes = sequence_changes([data.topology[t] for t in range(len(data))])
-    whole = [entry_bytes(n) for n in changes.entries.tolist()][1:]
-    wanted = Measurement()
-    part = (sum(sequence_bytes(changes)[1:]) or 1) / (sum(whole) or 1)
-    wanted.observe("portion", part, of="differences")
-    mean = sum(whole) / len(whole)
-    if graph.printed:
-        mean = 20 * graph.printed[PRINTED[model]] / graph.printed["T"]
-    wanted.observe("estimate", mean, of="snapshot")
-    return agree(own, wanted, against=OVER_EDGES, of="volumes", tolerance=1e-9)

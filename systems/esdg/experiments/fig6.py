@@ -58,7 +58,7 @@ PLAIN: Final = "plain"
 
 FLOAT64: Final = "float64"
 Curves = dict[tuple[str, str, str], list[float]]
-"""(metric, setting, `FLOAT64` or "") -> values by epoch."""
+"""(metric, setting, "64" or "") -> values by epoch."""
 LR: Final = 0.05
 """Not printed; large enough that a dozen epochs lead somewhere."""
 
@@ -281,10 +281,9 @@ class Fig6(FormExperiment):
             *_accuracy_checks(oracle, task, data, found[0].states, curves),
         ]
         for (metric, setting, mark), values in curves.items():
-            where = {"setting": setting} | ({"dtype": mark} if mark else {})
+            where = {"setting": setting} | ({"dtype": FLOAT64} if mark else {})
             for epoch, value in enumerate(values):
                 counted.observe(metric, value, epoch=epoch, **where)
-        counted.observe("epochs", EPOCHS[preset])
         counted.deviation = {"gradient": gap}
         counted.data = describe(data)
         counted.notes = [f"vertices parted by {parts.method}", f"{ranks} processes of one machine"]
@@ -335,15 +334,12 @@ def _train(
             if comm.rank == 0:
                 found.before[name + mark], found.after[name + mark] = before, after
                 found.states[name + mark] = trainer.state()
-                dtype_name = FLOAT64 if mark else ""
-                found.curves |= {(what, name, dtype_name): c for what, c in curves.items()}
-    jobs = [(PLAIN, dtype) for dtype in precisions.values()]
-    for name, dtype in jobs[comm.rank :: comm.size]:
-        dtype_name = "" if dtype == torch.float32 else FLOAT64
+                found.curves |= {(what, name, mark): values for what, values in curves.items()}
+    for mark, dtype in list(precisions.items())[comm.rank :: comm.size]:
         plain = PlainTimeline(task, data, dtype=dtype)
-        judge = None if dtype_name else SnapshotRankTrainer(LocalCommunicator(), task, data)
-        curves = _curves(plain, judge, epochs64 if dtype_name else epochs)
-        found.curves |= {(what, name, dtype_name): c for what, c in curves.items()}
+        judge = None if mark else SnapshotRankTrainer(LocalCommunicator(), task, data)
+        curves = _curves(plain, judge, epochs64 if mark else epochs)
+        found.curves |= {(what, PLAIN, mark): values for what, values in curves.items()}
     return found
 
 
@@ -370,22 +366,19 @@ def _compared(
     oracle: TimelineOracle, found: _VolumeRankOutput, curves: Curves
 ) -> list[ResultCheck]:
     """Results and first losses of both partitions, in both precisions; float64 leaves no room."""
-    checks = []
+    checks: list[ResultCheck] = []
     for mark, exact in (("", False), ("64", True)):
         names = [name + mark for name in PARTITIONS if name + mark in found.before]
         if not names:
             continue
+        mine: list[ResultCheck] = []
         for when, results in (("before training", found.before), ("after training", found.after)):
-            checks += oracle.checks({name: results[name] for name in names}, when, exact=exact)
-        checks += oracle.liveness({name: found.after[name] for name in names})
+            mine += oracle.checks({name: results[name] for name in names}, when, exact=exact)
+        mine += oracle.liveness({name: found.after[name] for name in names})
         trained = PARTITIONS if exact else (*PARTITIONS, PLAIN)
-        dtype = FLOAT64 if exact else ""
-        losses = {f"{name}{mark}": curves["loss", name, dtype] for name in trained}
-        checks += oracle.loss_checks(losses, exact=exact)
-    return [
-        *summarised([check for check in checks if check.tolerance != EXACT]),
-        *summarised([check for check in checks if check.tolerance == EXACT]),
-    ]
+        losses = {f"{name}{mark}": curves["loss", name, mark] for name in trained}
+        checks += summarised([*mine, *oracle.loss_checks(losses, exact=exact)])
+    return checks
 
 
 def _drawn(task: TimelineWorkload, data: SnapshotSequence) -> Measurement:

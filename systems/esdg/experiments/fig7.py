@@ -6,8 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
+from dgbench.datasets import Origin, SnapshotSequence
+from dgbench.kernels_cuda.csr import Csr
 from dgbench.lab import rule_combinations as combine
 from dgbench.lab import rules
 from dgbench.lab.compare import observe_speedup
@@ -19,7 +22,7 @@ from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import close, summarised
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table, number
-from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload
@@ -40,16 +43,17 @@ from dgbench.systems.esdg.experiments.projected_lines import (
     scaling,
 )
 from dgbench.systems.esdg.experiments.projection import ITEM, ProjectedModel
-from dgbench.systems.esdg.experiments.random_graphs import (
-    DATASET,
-    DENSITY,
-    FIRST_NODES,
-    STEPS,
-    paper_edges,
-    random_graphs,
-)
 from dgbench.systems.esdg.experiments.settings import FORMS, LEDGER, MODELS, RANKS, WITHIN
 from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
+
+STEPS = 256
+DENSITY = 3
+"""T and f of the paper."""
+
+FIRST_NODES = 2**14
+"""N at one GPU; it doubles with the GPUs."""
+
+DATASET = "random-weak"
 
 WIDEST = RANKS[-1]
 IN_LEDGER = {"tm_gcn": "tmgcn", "cd_gcn": "cdgcn", "evolvegcn_o": "evolvegcn"}
@@ -222,10 +226,77 @@ class Fig7(FormExperiment):
             # One more snapshot, which is only a target.
             data = random_graphs(nodes * ranks, steps=steps + 1)
             loops = steps * data.num_nodes
-            found = on_ranks(task_of(model), ranks, context, cell.timeout_s, data, loops)
+            found = on_ranks(
+                task_of(model), ranks, context, cell.timeout_s, least=2, data=data, loops=loops
+            )
             found.observe("throughput", number(found, "edges") / number(found, "epoch_time"))
             return found
         raise UnsupportedError(f"fig7 has no part '{part}'")
+
+
+# The random graphs of the weak-scaling runs, made in memory: each snapshot is drawn by itself, f N
+# pairs of vertices, uniformly. Pairs that occur twice and loops are dropped from what is stored; at
+# the paper's sizes that is fewer than one in ten thousand.
+
+
+def draw(num_nodes: int, density: int, rng: np.random.Generator) -> Csr:
+    """One snapshot: `density * num_nodes` pairs drawn with replacement, loops and repeats dropped.
+
+    Rows are the targets.
+    """
+    drawn = rng.integers(0, num_nodes * num_nodes, size=density * num_nodes, dtype=np.int64)
+    drawn.sort()
+    rows, cols = np.divmod(drawn, num_nodes)
+    keep = rows != cols
+    keep[1:] &= drawn[1:] != drawn[:-1]
+    rows, cols = rows[keep], cols[keep]
+    indptr = np.zeros(num_nodes + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=num_nodes), out=indptr[1:])
+    return Csr(torch.from_numpy(indptr), torch.from_numpy(cols.astype(np.int32)), num_nodes)
+
+
+def random_graphs(
+    num_nodes: int, *, steps: int = STEPS, density: int = DENSITY, seed: int = 1
+) -> SnapshotSequence:
+    """A timeline of such snapshots, with in-degree and out-degree as features.
+
+    Args:
+        num_nodes: N, at least 2.
+        steps: T.
+        density: f, pairs drawn per vertex.
+        seed: of the pairs.
+
+    Raises:
+        InvalidInputError: an argument out of range.
+    """
+    for name, value, least in (("num_nodes", num_nodes, 2), ("steps", steps, 1),
+                               ("density", density, 1)):  # fmt: skip
+        if value < least:
+            raise InvalidInputError(f"{name} is {value}, allowed are numbers from {least}")
+    rng = np.random.default_rng(seed)
+    topology = [draw(num_nodes, density, rng) for _ in range(steps)]
+    features = torch.empty(steps, num_nodes, 2)
+    for t, csr in enumerate(topology):
+        features[t, :, 0] = csr.indptr.diff()
+        features[t, :, 1] = torch.bincount(csr.indices, minlength=num_nodes)
+    origin = Origin(
+        dataset=DATASET,
+        seed=seed,
+        notes=("drawn by the paper's own recipe: every snapshot by itself",),
+    )
+    return SnapshotSequence(
+        topology=topology,
+        features=features,
+        targets=features[:, :, 0].contiguous(),
+        num_nodes=num_nodes,
+        origin=origin,
+        edge_counts=tuple(csr.nnz for csr in topology),
+    )
+
+
+def paper_edges(ranks: int, *, steps: int = STEPS, density: int = DENSITY) -> int:
+    """Edges of all snapshots at so many GPUs, a loop per vertex included: N T (f + 1)."""
+    return FIRST_NODES * ranks * steps * (density + 1)
 
 
 # What is measured and counted.
@@ -253,8 +324,6 @@ def shares(model: str, preset: Preset) -> Measurement:
     found = Measurement(data=describe(wanted[0][0]))
     observe_costs(found, taken)
     found.observe("bandwidth", copy_rate(), of="copy")
-    found.observe("vertices", wanted[0][0].num_nodes, of="measured")
-    found.observe("snapshots", steps, of="measured")
     found.notes = ["one thread; what other ranks would send is zeros"]
     found.checks = share_checks(taken, found)
     return found
@@ -272,11 +341,9 @@ def launches(nodes: int, many: int, few: int, turns: int = 4) -> Measurement:
     large = random_graphs(nodes * many // few, steps=few + 1)
     taken = take_shares(task, [(small, 1), (large, 1)], turns=turns)
     found = Measurement(data=describe(small))
-    for setting, share, steps in zip(("many", "few"), taken, (many, few), strict=True):
+    for setting, share in zip(("many", "few"), taken, strict=True):
         found.observe("epoch_time", share.seconds, setting=setting)
-        found.observe("snapshots", steps, setting=setting)
     sides = (share.samples for share in taken)
     observe_speedup(found, *sides, mean=True, setting="few", baseline="many")
-    found.observe("vertices", nodes)
     found.checks = summarised([check for share in taken for check in share.checks])
     return found

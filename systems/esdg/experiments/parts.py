@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, median
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,22 +23,20 @@ from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.esdg.experiments.projection import (
     GPUS_PER_NODE,
-    ITEM,
     Costs,
     fit_costs,
     redistribution,
 )
+from dgbench.systems.esdg.experiments.rank_turns import ALONE, take_rank_turns
 from dgbench.systems.esdg.experiments.recount import (
     OVER_PAIRS,
     Widths,
     agree,
     redistributed,
 )
-from dgbench.systems.esdg.experiments.scaling_turns import ScalingTurns, take_scaling_turns
 from dgbench.systems.esdg.experiments.shares import MeasuredShare
-from dgbench.systems.esdg.oracle import comparison, largest_gap, later_ranks
+from dgbench.systems.esdg.oracle import comparison, largest_gap
 from dgbench.systems.esdg.partition import BlockShares
-from dgbench.systems.esdg.ranked import SnapshotRankedRun, SnapshotRankSettings, train_ranked
 from dgbench.systems.esdg.volumes import count_snapshot, timeline
 
 if TYPE_CHECKING:
@@ -114,123 +112,68 @@ def observe_costs(found: Measurement, taken: Sequence[MeasuredShare]) -> None:
     found.observe("relative_error", costs.typical, of="costs", statistic="median")
 
 
-def snapshot_bytes(data: SnapshotSequence) -> tuple[float, float]:
-    """Mean bytes of a snapshot as coordinates, and as what changed (whichever is smaller)."""
-    from dgbench.kernels_cuda.difference import count_changes
-
-    plain, different = [], []
-    for t in range(1, len(data)):
-        n = data.topology[t].nnz
-        removed, added = count_changes(data.topology[t - 1], data.topology[t])
-        plain.append(5 * ITEM * n)
-        different.append(min(5 * ITEM * n, 4 * ITEM * (removed + added) + ITEM * n))
-    return fmean(plain) or 1.0, fmean(different) or 1.0
-
-
 def on_ranks(
     task: TimelineWorkload,
     ranks: int,
     context: RunContext,
     timeout_s: float,
+    *,
+    least: int,
+    alone: bool = False,
     data: SnapshotSequence | None = None,
     loops: int = 0,
 ) -> Measurement:
     """Train on ranks of this machine; compared with the oracle, later rounds with the first.
 
     Args:
+        least: epochs at least.
+        alone: take turns with a single rank. Observations of this setting are of it, all others of
+            P ranks; the speed-up is the median of the pairs' ratios.
+        data: snapshots, where they are open already.
         loops: edges that are trained on beside those of the data.
     """
     torch.set_num_threads(1)  # as ranks have
     data = load_timeline(task) if data is None else data
     oracle, kept = comparison(task, data, ranks, context)
-    run = train_ranked(
-        task,
-        ranks,
-        SnapshotRankSettings(),
-        budget_s=context.budget_s,
-        timeout_s=0.9 * timeout_s,
-        device=context.device,
-        data=data,
-        compared=None if oracle is None else oracle.request,
-    )
-    name = f"{ranks} ranks"
-    if oracle is None:
-        checks = later_ranks(
-            task, data, kept, {name: run.losses}, {name: run.audited}, context.device
-        )
-    else:
-        checks = run.checks(oracle, name)
-        kept.keep({name: run.losses}, checks)
-    found = _trained(data, ranks, run, loops)
-    found.checks = summarised([*checks, _traffic_check(task, data, ranks, found, loops)])
-    found.observe("epoch_time", median(run.samples), samples=run.samples)
-    names = {"exchange": "communicate"}
-    for phase in run.phases[0]:
-        seconds = fmean(rank[phase] for rank in run.phases)
-        found.observe("phase_time", seconds, phase=names.get(phase, phase))
-    found.warmup = run.warmup
-    found.deviation = {"loss": largest_gap(checks, "losses")} if oracle is not None else {}
-    return found
-
-
-def in_turns(
-    task: TimelineWorkload, ranks: int, context: RunContext, timeout_s: float, least: int
-) -> Measurement:
-    """One rank and several in turns; compared with the oracle, later rounds with the first.
-
-    Observations of the setting `alone` are of one rank, all others of P ranks; the speed-up is the
-    median of the pairs' ratios.
-    """
-    torch.set_num_threads(1)  # as ranks have
-    data = load_timeline(task)
-    oracle, kept = comparison(task, data, ranks, context)
-    run = take_scaling_turns(
+    run = take_rank_turns(
         task,
         data,
         ranks,
+        {"together": {}} | ({"alone": ALONE} if alone else {}),
         least=least,
         budget_s=context.budget_s,
         timeout_s=0.9 * timeout_s,
         device=context.device,
+        transport=None,
+        timing=True,
         request=None if oracle is None else oracle.request,
     )
-    found = _trained(data, ranks, run)
-    if oracle is None:
-        found.checks = later_ranks(task, data, kept, run.losses, run.audits, context.device)
-    else:
-        found.checks = run.checks(oracle)
+    cores, traffic = len(os.sched_getaffinity(0)), run.traffic["together"]
+    found = Measurement(data=describe(data), notes=run.notes)
+    if ranks > cores:
+        found.notes.append(f"{ranks} ranks take turns on {cores} cores")
+    found.observe("floats", traffic.total("floats"))
+    found.observe("messages", traffic.total("messages"))
+    found.observe("edges", sum(data.num_edges[: len(data) - 1]) + loops)
+    found.observe("cores", cores)
+    found.observe("preparation_time", run.prepare_s["together"])
+    found.checks = run.compared(task, data, oracle, kept, context)
+    if oracle is not None:
         found.deviation = {"loss": largest_gap(found.checks, "losses")}
-        kept.keep(run.losses, found.checks)
-    found.checks.append(_traffic_check(task, data, ranks, found))
-    for side, where in (("alone", {"setting": "alone"}), ("together", {})):
-        seconds = run.seconds[side]
-        samples = seconds if side == "together" else []
-        found.observe("epoch_time", median(seconds), samples=samples, **where)
-        for phase, share in run.shares[side].items():
-            found.observe("phase_time", share * median(seconds), phase=phase, **where)
-    observe_speedup(found, run.seconds["alone"], run.seconds["together"])
+    found.checks.append(_traffic_check(task, data, ranks, found, loops))
+    for side, seconds in run.seconds.items():
+        where = {"setting": "alone"} if side == "alone" else {}
+        found.observe("epoch_time", median(seconds), samples=[] if where else seconds, **where)
+        for phase, spent in run.phases[side].items():
+            found.observe("phase_time", spent, phase=phase, **where)
+    if alone:
+        observe_speedup(found, run.seconds["alone"], run.seconds["together"])
     found.observe("turns", len(run.seconds["together"]))
     return found
 
 
-def _trained(
-    data: SnapshotSequence, ranks: int, run: ScalingTurns | SnapshotRankedRun, loops: int = 0
-) -> Measurement:
-    """Observe the ranks' traffic and the cores they ran on."""
-    cores = len(os.sched_getaffinity(0))
-    found = Measurement(data=describe(data), notes=list(run.notes))
-    if ranks > cores:
-        found.notes.append(f"{ranks} ranks take turns on {cores} cores")
-    found.observe("floats", run.traffic.total("floats"))
-    found.observe("messages", run.traffic.total("messages"))
-    found.observe("edges", sum(data.num_edges[: len(data) - 1]) + loops)
-    found.observe("cores", cores)
-    found.observe("preparation_time", run.prepare_s)
-    return found
-
-
 def _traffic_check(
-    task: TimelineWorkload, data: SnapshotSequence, ranks: int, own: Measurement, loops: int = 0
+    task: TimelineWorkload, data: SnapshotSequence, ranks: int, own: Measurement, loops: int
 ) -> ResultCheck:
     """Check an epoch's traffic pair by pair, with the rings that reduce gradients and loss."""
     steps, widths = len(data) - 1, Widths.of(task.model, window=task.window)
@@ -270,8 +213,6 @@ def counted(sizes: Iterable[int]) -> Measurement:
         idle = sum(len(pieces[0]) == 0 for pieces in held.steps)
         found.observe("processes", idle, of="idle", ranks=size)
     found.observe("snapshots", IDLE_STEPS)
-    found.observe("snapshots", COUNTED_STEPS, of="counted")
-    found.observe("vertices", COUNTED_NODES, of="counted")
     found.checks = summarised(checks)
     return found
 

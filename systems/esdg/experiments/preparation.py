@@ -16,13 +16,13 @@ from dgbench.lab import rules
 from dgbench.lab.compare import observe_control, observe_speedup
 from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.quantities import observed
-from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
 from dgbench.systems.base.turns import turn_rounds
-from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, partition_check
+from dgbench.systems.esdg.experiments.recount import OVER_EDGES, partition_check
 from dgbench.systems.esdg.experiments.settings import BY_NAME, FORMS, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES
 from dgbench.systems.esdg.partition import BlockShares
@@ -107,64 +107,50 @@ class Preparation(FormExperiment):
         def by_snapshots() -> None:
             shares[:] = [BlockShares(range(len(steps)), data.num_nodes, ranks)]
 
-        def by_vertices() -> float:
-            """Parts and lists; seconds of the parts alone."""
-            start = time.perf_counter()
+        def by_vertices() -> None:
             parts = split_vertices(steps, ranks, method)  # type: ignore[arg-type]
-            taken = time.perf_counter() - start
             # Every rank makes its own lists, at the same time as the others.
             listed = [StepPlan.build(*coordinates(csr), parts, 0) for csr in steps]
             received[:] = [sum(sum(plan.receive) for plan in listed)]
             made.append(parts)
-            return taken
 
         torch.set_num_threads(1)
-        slow, fast, search, again = [], [], [], []
+        slow, fast, again = [], [], []
         for _ in range(KAHYPAR_TURNS if method == "kahypar" else TURNS[context.preset]):
             fast.append(_seconds(by_snapshots))
-            start = time.perf_counter()
-            search.append(by_vertices())
-            slow.append(time.perf_counter() - start)
+            slow.append(_seconds(by_vertices, times=1))
             if self.controls(cell):
                 again.append(_seconds(by_vertices, times=1))
-        found = _sizes(len(steps), data.num_nodes, ranks, received[0])
-        for setting, seconds in (("snapshots", fast), ("vertices", slow), ("parts", search)):
+        found = Measurement(data=describe(data))
+        found.observe("snapshots", len(steps))
+        found.observe("vertices", data.num_nodes)
+        found.observe("processes", ranks)
+        found.observe("remote_reads", received[0], of="first_rank")
+        for setting, seconds in (("snapshots", fast), ("vertices", slow)):
             found.observe("preparation_time", median(seconds), setting=setting)
         observe_speedup(found, slow, fast, setting="snapshots", baseline="vertices")
         if again:
             observe_control(found, slow, again, setting="vertices")
-        found.data = describe(data)
-        found.checks = _checks(steps, shares[0], made[-1], found)
+        found.checks = _checks(steps, shares[0], made[-1], received[0])
         found.deviation = {"output": 0.0}  # nothing is computed
         return found
 
 
-def _sizes(steps: int, vertices: int, ranks: int, received: int) -> Measurement:
-    """Observe the partitioned sizes, and the rows that rank 0 receives."""
-    found = Measurement()
-    found.observe("snapshots", steps)
-    found.observe("vertices", vertices)
-    found.observe("processes", ranks)
-    found.observe("remote_reads", received, of="first_rank")
-    return found
-
-
 def _checks(
-    steps: Sequence[Csr], shares: BlockShares, parts: VertexParts, own: Measurement
+    steps: Sequence[Csr], shares: BlockShares, parts: VertexParts, received: int
 ) -> list[ResultCheck]:
     """Everything has one owner, and rank 0 receives what its vertices read of others'."""
-    received = 0
+    wanted = 0
     for csr in steps:
         rows = torch.arange(csr.num_rows).repeat_interleave(csr.indptr.diff())
         mine = csr.indices.long()[parts.owner[rows] == 0]
-        received += int((parts.owner[mine.unique()] != 0).sum())
+        wanted += int((parts.owner[mine.unique()] != 0).sum())
     nodes = len(parts.owner)
-    wanted = _sizes(len(steps), steps[0].indptr.numel() - 1, parts.size, received)
     return [
         partition_check([s for held in shares.steps for s in held], len(steps), "steps"),
         partition_check(shares.vertices, nodes, "vertices of shares"),
         partition_check([parts.vertices(p) for p in range(parts.size)], nodes, "vertices of parts"),
-        agree(own, wanted, against=OVER_EDGES),
+        equal("counters", received, wanted, against=OVER_EDGES),
     ]
 
 

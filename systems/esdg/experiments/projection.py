@@ -43,6 +43,8 @@ PCIE5_BYTES_PER_S = 50e9
 
 V100_MEMORY = 32 * 10**9
 GPUS_PER_NODE = 8
+FEATURES = 2
+"""Floats per vertex of the inputs."""
 ITEM = 4
 
 PRINTED_RANKS = 4
@@ -119,7 +121,6 @@ class ProjectedModel:
         costs: measured on a smaller graph of this kind.
         plain_bytes, difference_bytes: mean of a snapshot sent as coordinates, and as difference.
         window: of TM-GCN, for the memory of a block's border.
-        feature_dim, hidden_dim: floats per vertex.
     """
 
     model: str
@@ -129,17 +130,15 @@ class ProjectedModel:
     plain_bytes: float = 0.0
     difference_bytes: float = 0.0
     window: int = 1
-    feature_dim: int = 2
-    hidden_dim: int = 6
 
     def built(self) -> TimelineModel:
-        """The model, without data."""
-        return _built(self.model, self.feature_dim, self.hidden_dim, self.window)
+        """The model with the paper's widths, without data."""
+        return _built(self.model, self.window)
 
 
 @lru_cache(maxsize=32)
-def _built(model: str, feature_dim: int, hidden_dim: int, window: int) -> TimelineModel:
-    return timeline(model, feature_dim, hidden_dim, window)
+def _built(model: str, window: int = 1) -> TimelineModel:
+    return timeline(model, window=window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +212,7 @@ def plan_blocks(job: ProjectedModel, size: int, memory: float = V100_MEMORY) -> 
     return fewest_equal_blocks(job.steps, step, border, int(0.8 * memory * size))
 
 
+@lru_cache(maxsize=1024)
 def redistribution(
     model: TimelineModel, steps: int, nodes: int, size: int, blocks: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -220,28 +220,19 @@ def redistribution(
 
     In closed form, so that 128 ranks cost nothing: forward and re-run alike, backward the reverse.
     """
-    count, messages = _redistribution(model.redistributed_dims, steps, nodes, size, blocks)
-    return count.copy(), messages.copy()
-
-
-@lru_cache(maxsize=1024)
-def _redistribution(
-    widths: tuple[tuple[int, int], ...], steps: int, nodes: int, size: int, blocks: int
-) -> tuple[np.ndarray, np.ndarray]:
-    count = np.zeros((size, size))
-    messages = np.zeros((size, size))
+    count, messages = np.zeros((size, size)), np.zeros((size, size))
     for times in block_ranges(steps, blocks):
         shares = BlockShares(times, nodes, size)
         held = np.array([len(s[0]) for s in shares.steps])
         owned = np.array([len(v) for v in shares.vertices])
         there = np.outer(held, owned).astype(float)
-        for to_vertices, back in widths:
+        for to_vertices, back in model.redistributed_dims:
             for pairs, width in ((there, to_vertices), (there.T, back)):
-                count += width * (2 * pairs + pairs.T)
+                count += width * ITEM * (2 * pairs + pairs.T)
                 messages += 2.0 * (pairs > 0) + (pairs.T > 0)
     for matrix in (count, messages):
         np.fill_diagonal(matrix, 0)
-    return ITEM * count, messages
+    return count, messages
 
 
 @lru_cache(maxsize=1)
@@ -257,8 +248,7 @@ def exchange_excess() -> float:
         for size, spent in table2("time", model).items():
             if size == PRINTED_RANKS:
                 continue
-            built = _built(model, 2, 6, 1)
-            sent = redistribution(built, TABLE2_STEPS, TABLE2_NODES, size)
+            sent = redistribution(_built(model), TABLE2_STEPS, TABLE2_NODES, size)
             found.append((spent - silent[size]) / 1e3 / cluster(size).time(*sent))
     return float(np.median(found))
 
@@ -270,51 +260,50 @@ def with_excess(epochs: Mapping[int, ProjectedSnapshotEpoch]) -> dict[int, Proje
     }
 
 
+@lru_cache(maxsize=256)
 def gradient_ring(model: TimelineModel, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Bytes and messages [P, P] of the all-reduce of the gradients, as a ring."""
-    count, messages = _ring(sum(p.numel() for p in model.parameters()), size)
-    return count.copy(), messages.copy()
-
-
-@lru_cache(maxsize=256)
-def _ring(numel: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    numel = sum(p.numel() for p in model.parameters())
     count, messages = np.zeros((size, size)), np.zeros((size, size))
     for rank in range(size if size > 1 else 0):
         floats, sent = ring_share(numel, rank, size)
-        count[rank, (rank + 1) % size] += ITEM * floats
-        messages[rank, (rank + 1) % size] += sent
+        count[rank, (rank + 1) % size] = ITEM * floats
+        messages[rank, (rank + 1) % size] = sent
     return count, messages
 
 
-def snapshot_epoch(
-    job: ProjectedModel, size: int, machine: TargetMachine, *, difference: bool = True
-) -> ProjectedSnapshotEpoch:
-    """An epoch of the snapshot partition on `size` ranks.
-
-    Args:
-        job: what.
-        size: P, as many as the machine's topology has.
-        machine: where.
-        difference: whether snapshots travel to the devices as differences.
-    """
-    blocks = plan_blocks(job, size)
-    model = job.built()
-    steps = held_steps(job, size)
-    runs = min(blocks, steps)
-    later = job.difference_bytes if difference else job.plain_bytes
-    sent = runs * job.plain_bytes + (steps - runs) * later
-    sent += steps * job.nodes * job.feature_dim * ITEM
-    count, messages = redistribution(model, job.steps, job.nodes, size, blocks)
-    ring = gradient_ring(model, size)
-    found = machine.topology.project(
-        [job.costs.time(size, steps, steps * job.nodes, machine.speed)], count, messages
-    )
-    reduced = machine.topology.time(*ring)
+def _epoch(
+    job: ProjectedModel, machine: TargetMachine, size: int, steps: int, vertex_steps: float,
+    sent: float, exchanged: tuple[np.ndarray, np.ndarray],
+) -> ProjectedSnapshotEpoch:  # fmt: skip
+    """An epoch of a rank of `size` that convolves and brings so much, and exchanges these bytes and
+    messages."""
+    seconds = job.costs.time(size, steps, vertex_steps, machine.speed)
+    found = machine.topology.project([seconds], *exchanged)
+    reduced = machine.topology.time(*gradient_ring(job.built(), size))
     return ProjectedSnapshotEpoch(
         compute_s=found.compute_s,
         transfer_s=2 * sent / machine.host_link,
         communicate_s=found.communicate_s + reduced,
     )
+
+
+def snapshot_epoch(
+    job: ProjectedModel, size: int, machine: TargetMachine
+) -> ProjectedSnapshotEpoch:
+    """An epoch of the snapshot partition on `size` ranks, snapshots travelling as differences.
+
+    Args:
+        job: what.
+        size: P, as many as the machine's topology has.
+        machine: where.
+    """
+    blocks, steps = plan_blocks(job, size), held_steps(job, size)
+    runs = min(blocks, steps)
+    sent = runs * job.plain_bytes + (steps - runs) * job.difference_bytes
+    sent += steps * job.nodes * FEATURES * ITEM
+    exchanged = redistribution(job.built(), job.steps, job.nodes, size, blocks)
+    return _epoch(job, machine, size, steps, steps * job.nodes, sent, exchanged)
 
 
 def vertex_epoch(
@@ -332,20 +321,13 @@ def vertex_epoch(
     """
     model = job.built()
     floats = vertex_floats(model, round(remote * job.steps * job.nodes))
-    pairs = size * (size - 1)
-    asked = 3 * job.steps * (model.num_layers - 1)
     apart = 1.0 - np.eye(size)
-    sent = job.steps * (job.plain_bytes + job.nodes * job.feature_dim * ITEM) / size
-    found = machine.topology.project(
-        [job.costs.time(size, job.steps, job.steps * job.nodes / size, machine.speed)],
-        apart * ITEM * floats / max(1, pairs),
-        apart * asked,
+    exchanged = (
+        apart * ITEM * floats / max(1, size * (size - 1)),
+        apart * 3 * job.steps * (model.num_layers - 1),
     )
-    return ProjectedSnapshotEpoch(
-        compute_s=found.compute_s,
-        transfer_s=2 * sent / machine.host_link,
-        communicate_s=found.communicate_s + machine.topology.time(*gradient_ring(model, size)),
-    )
+    sent = job.steps * (job.plain_bytes + job.nodes * FEATURES * ITEM) / size
+    return _epoch(job, machine, size, job.steps, job.steps * job.nodes / size, sent, exchanged)
 
 
 def speedups(epochs: Mapping[int, ProjectedSnapshotEpoch]) -> dict[int, float]:

@@ -1,7 +1,8 @@
 """Ways to deal out the work that take turns inside one group of ranks, epoch by epoch.
 
 What disturbs the machine then disturbs all of them alike, and ratios are formed turn by turn. The
-processes, their data and their links are the same for all.
+processes, their data and their links are the same for all. One of them may be rank 0 that trains
+all of it by itself while the others wait.
 """
 
 from __future__ import annotations
@@ -10,21 +11,29 @@ import gc
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, field
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dgbench.lab.compare import AGAIN
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
+from dgbench.runtime.collectives import (
+    Communicator,
+    LocalCommunicator,
+    Traffic,
+    TrafficMatrix,
+    stack,
+)
+from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
-from dgbench.systems.base import Measurement
+from dgbench.systems.base import Measurement, RunContext
+from dgbench.systems.base.kept import KeptLosses
 from dgbench.systems.base.rank_audit import AuditedEpochs, RankAudit, draw_seed
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.base.transport import Transport, bind, carrier, use_transport
-from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult
+from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult, later_ranks
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 
 if TYPE_CHECKING:
@@ -33,7 +42,8 @@ if TYPE_CHECKING:
 WARM = 2
 """Turns before the first that counts."""
 
-PHASES = ("compute", "communicate")
+ALONE = {"alone": True}
+"""Arguments of a contender that rank 0 trains by itself while the others wait."""
 
 
 @dataclass(slots=True)
@@ -44,14 +54,16 @@ class SnapshotRaceResult:
         seconds: of each epoch by contender, the slowest rank's.
         phases: seconds per epoch by contender, mean over ranks: `communicate` is the time that a
             rank stands still for others (which on fewer cores than ranks includes waiting for a
-            core), `compute` the rest.
-        traffic: of one epoch, by contender.
+            core), `compute` the rest; or those that its meter timed. What is left are ranks that
+            were done before the slowest.
+        traffic: of one epoch, by contender of all ranks.
         prepare_s: the slowest rank's seconds to cut its matrices and make its lists.
         losses: of every epoch, by contender; warm-up included.
         before, after: where they were asked for, results of one contender that is drawn before the
             first epoch, and of all after the last one, with the parameters of that one.
         audits: of drawn epochs that count, by contender.
         carrier: what carried rows between the ranks, in words.
+        notes: of the trainers.
     """
 
     seconds: dict[str, list[float]]
@@ -63,6 +75,7 @@ class SnapshotRaceResult:
     after: dict[str, TimelineResult]
     audits: dict[str, AuditedEpochs]
     carrier: str
+    notes: list[str]
 
     def observe_times(self, found: Measurement, dimension: str, of: type = str) -> None:
         """Add seconds of an epoch and of its phases, by contender in this dimension.
@@ -93,6 +106,18 @@ class SnapshotRaceResult:
         checks = oracle.trained_checks(self.before, self.after, self.losses)
         return [*checks, *oracle.audited(self.audits, self.losses)]
 
+    def compared(
+        self, task: TimelineWorkload, data: SnapshotSequence, oracle: TimelineOracle | None,
+        kept: KeptLosses, context: RunContext,
+    ) -> list[ResultCheck]:  # fmt: skip
+        """Comparisons with the oracle, or with the losses of a cell's first process that it kept;
+        see `oracle.comparison`."""
+        if oracle is None:
+            return later_ranks(task, data, kept, self.losses, self.audits, context.device)
+        checks = self.checks(oracle)
+        kept.keep(self.losses, checks)
+        return checks
+
 
 def take_rank_turns(
     workload: TimelineWorkload,
@@ -104,7 +129,8 @@ def take_rank_turns(
     budget_s: float,
     timeout_s: float = 120.0,
     device: str = "cpu",
-    transport: Transport = "auto",
+    transport: Transport | None = "auto",
+    timing: bool = False,
     request: ResultRequest | None = None,
 ) -> SnapshotRaceResult:
     """Train every contender on the same ranks, one epoch each per turn, in alternating order.
@@ -113,13 +139,14 @@ def take_rank_turns(
         workload, data: what all of them train.
         ranks: P, at least 1; processes of this machine with one thread each, with
             `auto` kept on cores where these can be shared out evenly.
-        contenders: name -> arguments of `SnapshotRankTrainer`.
+        contenders: name -> arguments of `SnapshotRankTrainer`, or `ALONE`.
         least: turns that count, at least.
         budget_s: seconds to go on for, warm-up included.
         timeout_s: of the whole group.
         device: `cpu`, or `cuda` where each rank has one of its own; then the host waits for no
             exchange, and waiting is a part of `compute`.
-        transport: what carries rows between ranks, see `use_transport`.
+        transport: what carries rows between ranks, see `use_transport`; None: as it is.
+        timing: let the meters take the times of phases.
         request: asks for results; None: for none.
 
     Raises:
@@ -135,8 +162,9 @@ def take_rank_turns(
             least,
             budget_s,
             transport,
+            timing,
             request,
-            random.SystemRandom().choice(list(contenders)),
+            random.SystemRandom().choice([n for n, c in contenders.items() if c != ALONE]),
             draw_seed(),
         ),
         timeout_s=timeout_s,
@@ -146,40 +174,50 @@ def take_rank_turns(
         preload=TRAINING,
     )
     first = found[0]
-    names = list(contenders)
+    ranks_of = {name: [f for f in found if name in f.seconds] for name in contenders}
+    seconds = {
+        name: [max(turn) for turn in zip(*(f.seconds[name] for f in of), strict=True)]
+        for name, of in ranks_of.items()
+    }
     return SnapshotRaceResult(
-        seconds={n: [max(turn) for turn in zip(*(f.seconds[n] for f in found))] for n in names},  # noqa: B905
+        seconds=seconds,
         phases={
-            n: {
-                "communicate": sum(f.waited[n] for f in found) / ranks,
-                "compute": sum(sum(f.seconds[n]) / len(f.seconds[n]) - f.waited[n] for f in found)
-                / ranks,
+            name: {
+                phase: median(seconds[name])
+                * fmean(
+                    turn[phase] / total
+                    for f in of
+                    for turn, total in zip(f.phases[name], seconds[name], strict=True)
+                )
+                for phase in first.phases[name][0]
             }
-            for n in names
+            for name, of in ranks_of.items()
         },
-        traffic={n: stack([f.traffic[n] for f in found]) for n in names},
-        prepare_s={n: max(f.prepare_s[n] for f in found) for n in names},
+        traffic={name: stack([f.traffic[name] for f in found]) for name in first.traffic},
+        prepare_s={name: max(f.prepare_s[name] for f in of) for name, of in ranks_of.items()},
         losses=first.losses,
         before=first.before,
         after=first.after,
         audits=first.audits,
         carrier=first.carrier,
+        notes=first.notes,
     )
 
 
 @dataclass(slots=True)
 class _SnapshotRaceRankOutput:
-    """Output of one rank."""
+    """Output of one rank; only rank 0 has contenders that train alone."""
 
-    seconds: dict[str, list[float]]
-    waited: dict[str, float]
-    traffic: dict[str, Traffic]
-    prepare_s: dict[str, float]
-    losses: dict[str, list[float]]
-    before: dict[str, TimelineResult]
-    after: dict[str, TimelineResult]
-    audits: dict[str, AuditedEpochs]
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    phases: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    traffic: dict[str, Traffic] = field(default_factory=dict)
+    prepare_s: dict[str, float] = field(default_factory=dict)
+    losses: dict[str, list[float]] = field(default_factory=dict)
+    before: dict[str, TimelineResult] = field(default_factory=dict)
+    after: dict[str, TimelineResult] = field(default_factory=dict)
+    audits: dict[str, AuditedEpochs] = field(default_factory=dict)
     carrier: str = ""
+    notes: list[str] = field(default_factory=list)
 
 
 def _take(
@@ -189,7 +227,8 @@ def _take(
     contenders: dict[str, dict[str, Any]],
     least: int,
     budget_s: float,
-    transport: Transport,
+    transport: Transport | None,
+    timing: bool,
     request: ResultRequest | None,
     drawn: str,
     seed: int,
@@ -200,21 +239,30 @@ def _take(
         drawn: contender whose parameters all are asked with in the end.
         seed: of the audited epochs.
     """
-    use_transport(comm, transport)
+    if transport is not None:
+        use_transport(comm, transport)
     if transport == "auto":
         # Only pipes crowd ranks on one core; under Gloo a fixed place makes shares less even.
         bind(comm.rank, comm.size)
-    found = _SnapshotRaceRankOutput({}, {}, {}, {}, {}, {}, {}, {})
+    found = _SnapshotRaceRankOutput()
     audit = RankAudit(comm, seed, WARM, least=least)
     trainers: dict[str, SnapshotRankTrainer] = {}
     for name, options in contenders.items():
         comm.barrier()
+        group = comm
+        if options == ALONE:
+            if comm.rank:
+                continue
+            meter = Meter(device=str(comm.device))
+            group = LocalCommunicator(device=comm.device, meter=meter, seed=workload.seed)
+            options = {}
         begin = time.perf_counter()
-        trainers[name] = trainer = SnapshotRankTrainer(comm, workload, data, **options)
+        trainers[name] = trainer = SnapshotRankTrainer(group, workload, data, **options)
         found.prepare_s[name] = time.perf_counter() - begin
-        if request is not None and name == drawn:
+        if request is not None and (name == drawn or group is not comm):
             found.before[name] = TimelineResult.of(trainer, request)
-        found.seconds[name], found.losses[name], found.waited[name] = [], [], 0.0
+        found.seconds[name], found.losses[name], found.phases[name] = [], [], []
+        found.notes += [note for note in trainer.notes if note not in found.notes]
         audit.open(name, trainer)
     gc.collect()
     names = list(contenders)
@@ -223,23 +271,21 @@ def _take(
         for name in names if turn % 2 == 0 else reversed(names):
             comm.traffic.clear()
             comm.barrier()
-            before = comm.meter.spent["communicate_wait"]
-            start = time.perf_counter()
-            loss = trainers[name].train_epoch()
-            took = time.perf_counter() - start
-            found.losses[name].append(loss)
+            if name not in trainers:
+                continue
+            seconds, phases = _epoch(trainers[name], found.losses[name], timing=timing)
             audit.after(name, len(found.losses[name]))
             if turn < 0:
                 continue
-            found.seconds[name].append(took)
-            found.waited[name] += comm.meter.spent["communicate_wait"] - before
-            if turn == 0:
-                found.traffic[name] = _copied(comm.traffic)
+            found.seconds[name].append(seconds)
+            found.phases[name].append(phases)
+            if turn == 0 and trainers[name].comm is comm:
+                found.traffic[name] = copied = Traffic(comm.rank, comm.size)
+                copied.sent = {key: counts.copy() for key, counts in comm.traffic.sent.items()}
         turn += 1
         # The first rank's clock decides, so that all stop together.
         spent = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
         going = turn < least or float(comm.broadcast(spent.to(comm.device))[0]) < budget_s
-    found.waited = {name: waited / turn for name, waited in found.waited.items()}
     found.carrier, found.audits = carrier(comm), audit.epochs
     if request is not None:
         state = trainers[drawn].state()
@@ -249,7 +295,22 @@ def _take(
     return found
 
 
-def _copied(traffic: Traffic) -> Traffic:
-    copy = Traffic(traffic.rank, traffic.size)
-    copy.sent = {key: counts.copy() for key, counts in traffic.sent.items()}
-    return copy
+def _epoch(
+    trainer: SnapshotRankTrainer, losses: list[float], *, timing: bool
+) -> tuple[float, dict[str, float]]:
+    """Seconds of an epoch and of its phases."""
+    meter = trainer.meter
+    meter.reset()
+    meter.timing = timing
+    start = time.perf_counter()
+    losses.append(trainer.train_epoch())
+    seconds = time.perf_counter() - start
+    meter.timing = False  # waiting at the barrier is none of an epoch's phases
+    if not timing:
+        waited = meter.spent["communicate_wait"]
+        return seconds, {"communicate": waited, "compute": seconds - waited}
+    spent = meter.phases()
+    # Waiting in exchanges may be noted under either of its names.
+    waited = spent.get("exchange", 0.0) + spent.get("communicate", 0.0)
+    own = {phase: spent.get(phase, 0.0) for phase in ("compute", "update")}
+    return seconds, {**own, "communicate": waited}

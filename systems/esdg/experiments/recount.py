@@ -6,7 +6,7 @@ Nothing here reads the code that it judges: edges are compared one by one, share
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.lab.result_checks import ResultCheck, close, equal
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.models import build_model
 from dgbench.systems.base import Measurement
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences
@@ -31,23 +31,14 @@ OVER_PAIRS = "count over all pairs of ranks"
 EACH_ONCE = "list with each of them once"
 
 
-def agree(
-    own: Measurement,
-    wanted: Measurement,
-    *,
-    against: str,
-    of: str = "counters",
-    tolerance: float = 0.0,
-) -> ResultCheck:
-    """A check that all observations of `wanted` are those of `own`; equal, or up to `tolerance`."""
+def agree(own: Measurement, wanted: Measurement, *, against: str) -> ResultCheck:
+    """A check that all observations of `wanted` are those of `own`."""
     there, asked = (
         {f"{one.metric} {sorted(one.dims.items())}": one.value for one in side.observations}
         for side in (own, wanted)
     )
     there = {name: value for name, value in there.items() if name in asked}
-    if tolerance:
-        return close(of, there, asked, tolerance, against=against)
-    return equal(of, there, asked, against=against)
+    return equal("counters", there, asked, against=against)
 
 
 class RawEdges:
@@ -71,11 +62,6 @@ class RawEdges:
         cuts = np.searchsorted(bins[order], np.arange(1, found.steps))
         self.snapshots = [distinct(part) for part in np.split(numbers[order], cuts)]
 
-    @property
-    def count(self) -> int:
-        """Edges of all raw snapshots."""
-        return sum(map(len, self.snapshots))
-
     def changes(self, life: int) -> Changes:
         """Entries that are there, come and go, by letting a window of `life` snapshots slide."""
         there = np.zeros(self.pairs, dtype=np.int32)
@@ -98,12 +84,13 @@ class RawEdges:
         return self.keys[distinct(held)]
 
 
-def change_share(changes: Changes) -> float:
-    """(added + removed) / entries over all snapshots but the first; 0 where they hold nothing."""
-    rows = list(zip(*(getattr(changes, n).tolist() for n in ("entries", "added", "removed")),
-                    strict=True))[1:]  # fmt: skip
-    entries = sum(row[0] for row in rows)
-    return sum(row[1] + row[2] for row in rows) / entries if entries else 0.0
+def changes_check(own: Changes, counted: Changes) -> ResultCheck:
+    """A check of changes against those of a window that slides over the edges."""
+    sides = (
+        {name: getattr(side, name) for name in ("entries", "added", "removed")}
+        for side in (own, counted)
+    )
+    return equal("counters", *sides, against=OVER_EDGES)
 
 
 def sequence_changes(snapshots: Sequence[Csr]) -> Changes:
@@ -138,11 +125,6 @@ def common(one: np.ndarray, other: np.ndarray) -> int:
     return int(np.count_nonzero(both[1:] == both[:-1]))
 
 
-def entry_bytes(entries: int, index_bytes: int = 8, values: bool = True) -> int:
-    """Of a snapshot as coordinates: two indices and a value for each entry."""
-    return entries * (2 * index_bytes + VALUE_BYTES * values)
-
-
 def sequence_bytes(
     changes: Changes,
     *,
@@ -165,8 +147,8 @@ def sequence_bytes(
     for t, (n, a, r) in enumerate(
         zip(changes.entries.tolist(), changes.added.tolist(), changes.removed.tolist(), strict=True)
     ):
-        whole = entry_bytes(n + loops, index_bytes, values)
-        sent = (a + r) * 2 * index_bytes + (n + loops) * VALUE_BYTES * values
+        held = (n + loops) * VALUE_BYTES * values
+        whole, sent = (held + 2 * index_bytes * pairs for pairs in (n + loops, a + r))
         found.append(whole if t in starts else min(whole, sent) if fallback else sent)
     return found
 
@@ -210,23 +192,12 @@ def redistributed(
 
 def remote_readers(topology: Iterable[Csr], owner: Tensor, size: int) -> int:
     """Sum over snapshots and vertices of the parts that read a vertex and do not own it."""
-    parts = owner.numpy()
-    total = 0
+    parts, total = owner.numpy(), 0
     for csr in topology:
         rows = np.repeat(np.arange(csr.num_rows), csr.indptr.diff().numpy())
-        total += _remote(rows, csr.indices.numpy().astype(np.int64), parts, size)
+        there = distinct(csr.indices.numpy().astype(np.int64) * size + parts[rows])
+        total += int(np.count_nonzero(parts[there // size] != there % size))
     return total
-
-
-def remote_ends(pairs: Iterable[Tensor], owner: Tensor, size: int) -> int:
-    """The same for pairs [2, P] of source and target, which the target's owner scores."""
-    parts = owner.numpy()
-    return sum(_remote(p[1].numpy(), p[0].numpy(), parts, size) for p in pairs)
-
-
-def _remote(readers: np.ndarray, read: np.ndarray, parts: np.ndarray, size: int) -> int:
-    there = distinct(read * size + parts[readers])
-    return int(np.count_nonzero(parts[there // size] != there % size))
 
 
 def partition_check(parts: Iterable[Sequence[int] | Tensor], count: int, part: str) -> ResultCheck:
@@ -235,21 +206,6 @@ def partition_check(parts: Iterable[Sequence[int] | Tensor], count: int, part: s
     seen = torch.bincount(torch.cat(held).long(), minlength=count)
     check = equal("parts", seen, torch.ones(count, dtype=torch.int64), against=EACH_ONCE)
     return msgspec.structs.replace(check, part=part)
-
-
-def first_life(edges: RawEdges, enough: Callable[[Changes], bool], said: int, longest: int) -> int:
-    """`said` where it is the first life with enough, or 0 and there is none; -1 where it is not.
-
-    Args:
-        edges: of the raw snapshots.
-        enough: what is asked of the changes under a life; true of all lives from the first one on.
-        said: the life that is to be judged.
-        longest: life that was tried.
-    """
-    if said == 0:
-        return -1 if enough(edges.changes(longest)) else 0
-    short = said == 1 or not enough(edges.changes(said - 1))
-    return said if short and enough(edges.changes(said)) else -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def take_shares(
     """
     if turns < 1 or not wanted:
         raise InvalidInputError(f"{turns} turns of {len(wanted)} shares; at least one of each")
-    before = torch.get_num_threads()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         trainers = []
@@ -145,7 +145,11 @@ def take_shares(
             trainers.append(
                 SnapshotRankTrainer(Alone(size), workload, data, blocks=blocks_of(steps, size))
             )
-        compared = _Compared.draw(workload, wanted, trainers)
+        compared = {}
+        for i in _drawn(wanted):
+            data, size = wanted[i]
+            oracle = TimelineOracle(workload, data, share=(size, len(trainers[i].blocks)))
+            compared[i] = oracle, TimelineResult.of(trainers[i], oracle.request)
         samples: list[list[float]] = [[] for _ in trainers]
         for turn in range(turns + 1):
             order = range(len(trainers))
@@ -153,55 +157,31 @@ def take_shares(
                 seconds = _epoch(trainers[i])
                 if turn:
                     samples[i].append(seconds)
-        checks = [each.checks() for each in compared]
+        checks = {}
+        for i, (oracle, before) in compared.items():
+            name = f"share of {wanted[i][1]} ranks"
+            checks[i] = oracle.checks_of({name: trainers[i]}, {name: before})
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
     found = []
-    for (data, size), trainer, taken in zip(wanted, trainers, samples, strict=True):
+    for i, ((data, size), trainer) in enumerate(zip(wanted, trainers, strict=True)):
         steps = sum(len(trainer.split.held(block)) for block in trainer.blocks)
         blocks = parted(range(trainer.task.steps), len(trainer.blocks))
         own = sum(len(parted(block, size)[0]) for block in blocks)
         check = equal("counters", steps, own, against="steps dealt out one by one")
-        found.append(MeasuredShare(size, data.num_nodes, steps, taken, [check]))
-    for each, results in zip(compared, checks, strict=True):
-        found[each.number].checks.extend(results)
+        share = MeasuredShare(size, data.num_nodes, steps, samples[i], [check, *checks.get(i, [])])
+        found.append(share)
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
-    """A share that is compared: its place among all, its trainer, oracle and first results."""
-
-    number: int
-    trainer: SnapshotRankTrainer
-    oracle: TimelineOracle
-    before: TimelineResult
-
-    @classmethod
-    def draw(
-        cls,
-        workload: TimelineWorkload,
-        wanted: Sequence[tuple[SnapshotSequence, int]],
-        trainers: Sequence[SnapshotRankTrainer],
-    ) -> list[_Compared]:
-        # Vertices times steps of each, and so what its oracle costs.
-        work = [data.num_nodes * len(data) / size for data, size in wanted]
-        least = work.index(min(work))
-        others = [i for i, (_, size) in enumerate(wanted) if i != least and size > 1]
-        others = others or [i for i in range(len(wanted)) if i != least]
-        drawn = random.SystemRandom().sample(others, min(1, len(others)))
-        found = []
-        for i in (least, *drawn):
-            data, size = wanted[i]
-            oracle = TimelineOracle(workload, data, share=(size, len(trainers[i].blocks)))
-            before = TimelineResult.of(trainers[i], oracle.request)
-            found.append(cls(i, trainers[i], oracle, before))
-        return found
-
-    def checks(self) -> list[ResultCheck]:
-        """Comparisons of the first results, and of those after it was timed."""
-        name = f"share of {self.trainer.comm.size} ranks"
-        return self.oracle.checks_of({name: self.trainer}, {name: self.before})
+def _drawn(wanted: Sequence[tuple[SnapshotSequence, int]]) -> list[int]:
+    """Places of the smallest share, and of another that is drawn, which are compared."""
+    # Vertices times steps of each, and so what its oracle costs.
+    work = [data.num_nodes * len(data) / size for data, size in wanted]
+    least = work.index(min(work))
+    others = [i for i, (_, size) in enumerate(wanted) if i != least and size > 1]
+    others = others or [i for i in range(len(wanted)) if i != least]
+    return [least, *random.SystemRandom().sample(others, min(1, len(others)))]
 
 
 def _epoch(trainer: SnapshotRankTrainer) -> float:

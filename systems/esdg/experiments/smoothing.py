@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dgbench.datasets.transforms import EdgeLives, factors, m_transform
+from dgbench.datasets.transforms import factors, m_transform
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import encode_sequence
 from dgbench.lab import rule_combinations as combine
@@ -17,7 +17,7 @@ from dgbench.lab.estimates import prefer, real_data
 from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.printed import ledger
 from dgbench.lab.quantities import observed, of_rows
-from dgbench.lab.result_checks import ResultCheck, equal, summarised
+from dgbench.lab.result_checks import equal, summarised
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import number
 from dgbench.runtime.threads import one_thread
@@ -28,22 +28,8 @@ from dgbench.systems.esdg.experiments.common import (
     formula,
     smallest_length,
 )
-from dgbench.systems.esdg.experiments.recount import (
-    OVER_EDGES,
-    RawEdges,
-    agree,
-    change_share,
-    entry_keys,
-    first_life,
-    sequence_bytes,
-)
-from dgbench.systems.esdg.experiments.settings import (
-    BY_NAME,
-    COUNTED,
-    FORMS,
-    LEDGER,
-    SnapshotGraph,
-)
+from dgbench.systems.esdg.experiments.recount import RawEdges, changes_check, entry_keys
+from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, FORMS, LEDGER
 
 LIVES = (1, 2, 5, 10, 20, 40, 80)
 MAX_ENTRIES = {"smoke": 1_000_000, "quick": 2_000_000, "full": 60_000_000, "paper": 200_000_000}
@@ -116,93 +102,36 @@ class Smoothing(FormExperiment):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         found = Occurrences.of(graph, context.preset)
-        lives, nodes = found.lives(), found.events.num_nodes
+        lives = found.lives()
         counted = Measurement(data=found.data)
-        counted.observe("vertices", nodes)
+        counted.observe("vertices", found.events.num_nodes)
         counted.observe("snapshots", lives.steps)
         counted.observe("edges", int(lives.raw().sum()))
-        swept = {life: Changes.of(lives, life) for life in lengths(graph)}
-        for life, changes in swept.items():
-            _observe_bytes(counted, life, changes, nodes)
-            counted.observe("portion", changes.share, of="changed", life=life)
-        for gain in GAINS:
-            shortest = _first_life(lives, gain)
-            counted.observe("smoothing_length", shortest, of="shortest", gain=gain)
         edges = RawEdges(found)
-        counted.checks = _recounted(edges, counted, list(swept), nodes)
+        # In the longest ones no edge may ever die.
+        swept = {
+            life: Changes.of(lives, life)
+            for life in sorted({*LIVES, graph.edge_life, graph.window})
+        }
+        for life, changes in swept.items():
+            counted.observe("edges", int(changes.entries.sum()), life=life)
+            sent = {
+                "plain": changes.plain(),
+                "forced": changes.sent(fallback=False),
+                "sent": changes.sent(),
+            }
+            for format_, count in sent.items():
+                counted.observe("topology_sent", count, format=format_, life=life)
+            counted.observe("portion", changes.share, of="changed", life=life)
+            counted.checks.append(changes_check(changes, edges.changes(life)))
+        for gain in GAINS:
+            pays = lambda life, gain=gain: formula(Changes.of(lives, life).share) >= gain  # noqa: E731
+            shortest = smallest_length(pays, max(1, lives.steps - 1)) or 0
+            counted.observe("smoothing_length", shortest, of="shortest", gain=gain)
         with one_thread():  # snapshots of a few thousand entries, by the hundred
             _make(counted, found, edges, graph.edge_life, MAX_ENTRIES[context.preset], swept)
+        counted.checks = summarised(counted.checks)
         return counted
-
-
-def lengths(graph: SnapshotGraph) -> list[int]:
-    """Lengths that are swept, and the graph's own two. In the longest ones no edge may ever die."""
-    return sorted({*LIVES, graph.edge_life, graph.window})
-
-
-def _observe_bytes(counted: Measurement, life: int, changes: Changes, nodes: int) -> None:
-    """Edges and bytes of one length."""
-    counted.observe("edges", int(changes.entries.sum()), life=life)
-    counted.observe("edges", int(changes.entries[0]), of="first", life=life)
-    changed = int((changes.added[1:] + changes.removed[1:]).sum())
-    counted.observe("changed_edges", changed, life=life)
-    sent = {
-        "plain": changes.plain(),
-        "forced": changes.sent(fallback=False),
-        "sent": changes.sent(),
-        "plain32": changes.plain("int32"),
-        "sent32": changes.sent(index="int32"),
-        "loops_plain": changes.plain() + 20 * nodes * len(changes.entries),
-        "loops_sent": changes.sent(loops=nodes),
-    }
-    for format_, count in sent.items():
-        counted.observe("topology_sent", count, format=format_, life=life)
-
-
-def _first_life(lives: EdgeLives, wanted: float) -> int:
-    """The shortest life whose differences take a `wanted`th of the bytes, or 0."""
-    pays = lambda life: formula(Changes.of(lives, life).share) >= wanted  # noqa: E731
-    return smallest_length(pays, max(1, lives.steps - 1)) or 0
-
-
-def _recounted(
-    edges: RawEdges, own: Measurement, lives: list[int], nodes: int
-) -> list[ResultCheck]:
-    """Counts and bytes of every length against those of a window that slides over the edges."""
-    wanted, shares = Measurement(), Measurement()
-    wanted.observe("edges", edges.count)
-    wanted.observe("snapshots", len(edges.snapshots))
-    for life in lives:
-        changes = edges.changes(life)
-        entries = int(changes.entries.sum())
-        wanted.observe("edges", entries, life=life)
-        wanted.observe("edges", int(changes.entries[0]), of="first", life=life)
-        changed = int((changes.added + changes.removed)[1:].sum())
-        wanted.observe("changed_edges", changed, life=life)
-        sent = {
-            "plain": 20 * entries,
-            "forced": sum(sequence_bytes(changes, fallback=False)),
-            "sent": sum(sequence_bytes(changes)),
-            "plain32": 12 * entries,
-            "sent32": sum(sequence_bytes(changes, index_bytes=4)),
-            "loops_plain": 20 * (entries + nodes * len(edges.snapshots)),
-            "loops_sent": sum(sequence_bytes(changes, loops=nodes)),
-        }
-        for format_, count in sent.items():
-            wanted.observe("topology_sent", count, format=format_, life=life)
-        shares.observe("portion", change_share(changes), of="changed", life=life)
-    for gain in GAINS:
-        first = first_life(
-            edges,
-            lambda c, n=gain: 20 / (4 + 16 * change_share(c)) >= n,
-            number(own, "smoothing_length", of="shortest", gain=gain),
-            max(1, len(edges.snapshots) - 1),
-        )
-        wanted.observe("smoothing_length", first, of="shortest", gain=gain)
-    return [
-        agree(own, wanted, against=OVER_EDGES),
-        agree(own, shares, against=OVER_EDGES, of="shares", tolerance=1e-12),
-    ]
 
 
 def _make(
@@ -214,34 +143,28 @@ def _make(
     swept: dict[int, Changes],
 ) -> None:
     """Make one length both ways and encode it: what is really sent, and how alike both are."""
-    fits = [l for l, c in swept.items() if c.entries.sum() <= most]  # noqa: E741
+    fits = [life for life, changes in swept.items() if changes.entries.sum() <= most]
     if not fits:
         return
     life = wanted if wanted in fits else max(fits)
     lived, averaged = found.snapshots(life=life), m_transform(found.snapshots(), life)
-    sent = {
-        fallback: sum(d.nbytes for d in encode_sequence(lived, fallback=fallback))
-        for fallback in (True, False)
-    }
     same = sum(_same_entries(a, b) for a, b in zip(lived, averaged, strict=True))
     counted.observe("smoothing_length", life, of="made")
-    counted.observe("topology_sent", sent[True], of="made", format="sent")
-    counted.observe("topology_sent", sent[False], of="made", format="forced")
+    for format_ in ("sent", "forced"):
+        sent = sum(d.nbytes for d in encode_sequence(lived, fallback=format_ == "sent"))
+        counted.observe("topology_sent", sent, of="made", format=format_)
     counted.observe("snapshots", len(lived), of="made")
     counted.observe("snapshots", same, of="equal")
     gap = _normalised_gap(lived[-1], averaged[-1])
     counted.observe("relative_error", gap, of="normalised")
-    changes = edges.changes(life)
-    expected = {fallback: sum(sequence_bytes(changes, fallback=fallback)) for fallback in sent}
     steps = {*random.SystemRandom().sample(range(len(lived)), min(3, len(lived))), len(lived) - 1}
-    entries = [
+    counted.checks += [
         equal(
             "entries", entry_keys(made[t]), edges.window(t, life), against=f"edges of {life} steps"
         )
         for t in sorted(steps)
         for made in (lived, averaged)
     ]
-    counted.checks += [equal("bytes", sent, expected, against=OVER_EDGES), *summarised(entries)]
 
 
 def _same_entries(a: Csr, b: Csr) -> bool:

@@ -12,18 +12,11 @@ from dgbench.lab.evidence import uses_twin
 from dgbench.lab.figure_forms import FigureForm
 from dgbench.lab.printed import same_printed
 from dgbench.lab.quantities import observed
-from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.study import FormExperiment
-from dgbench.lab.table import Entry, number
+from dgbench.lab.table import Entry
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences, smallest_length
-from dgbench.systems.esdg.experiments.recount import (
-    OVER_EDGES,
-    RawEdges,
-    agree,
-    change_share,
-    first_life,
-)
+from dgbench.systems.esdg.experiments.recount import RawEdges, changes_check
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
     COUNTED,
@@ -44,36 +37,6 @@ COLUMNS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 SMOKE = ("amlsim", "youtube", "amlsim-20k-fanin200cycle200")
 RATIOS = ("M_product", "edge_life")
 """Columns of smoothed edges."""
-
-
-def _recounted(found: Occurrences, graph: SnapshotGraph, own: Measurement) -> list[ResultCheck]:
-    """All counts of a row against those of a window that slides over the edges."""
-    edges = RawEdges(found)
-    wanted, shares = Measurement(), Measurement()
-    # An id is a vertex, whether it has an edge or not; none may lie beyond them.
-    ids = max(int(column.max()) + 1 for column in (found.events.src, found.events.dst))
-    wanted.observe("vertices", max(number(own, "vertices"), ids))
-    wanted.observe("snapshots", len(edges.snapshots))
-    wanted.observe("events", found.bins.numel())
-    wanted.observe("edges", edges.count, smoothing="none")
-    for key, life in graph.lengths.items():
-        changes, smoothing = edges.changes(life), COLUMNS[key][1]
-        wanted.observe("edges", int(changes.entries.sum()), **smoothing)
-        shares.observe("portion", change_share(changes), of="changed", **smoothing)
-        if graph.printed:
-            least = graph.printed[key] / graph.printed["nnz"] * edges.count
-            shortest = {"of": "shortest", **smoothing}
-            first = first_life(
-                edges,
-                lambda c, n=least: int(c.entries.sum()) >= n,
-                number(own, "smoothing_length", **shortest),
-                found.steps,
-            )
-            wanted.observe("smoothing_length", first, **shortest)
-    return [
-        agree(own, wanted, against=OVER_EDGES),
-        agree(own, shares, against=OVER_EDGES, of="shares", tolerance=1e-12),
-    ]
 
 
 def smallest_life(lives: EdgeLives, ratio: float) -> int | None:
@@ -122,7 +85,6 @@ def printed_sizes(graph: SnapshotGraph) -> outcomes.Rule:
 class Table1(FormExperiment):
     forms, name = FORMS, "table1"
     device = "cpu"
-    sources = {"portion": "counted"}
     axes = {"dataset": {"smoke": SMOKE, None: [graph.name for graph in COUNTED]}}
     timeout_s = {"paper": 900, None: 120}
     headline = observed("smoothing_length", per=("dataset", "smoothing"), of="shortest")
@@ -140,19 +102,19 @@ class Table1(FormExperiment):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         found = Occurrences.of(graph, context.preset)
-        lives = found.lives()
+        lives, edges = found.lives(), RawEdges(found)
         counted = Measurement(data=found.data)
         counted.observe("vertices", found.events.num_nodes)
         counted.observe("snapshots", found.steps)
-        counted.observe("events", len(found.events))
         counted.observe("edges", int(lives.raw().sum()), smoothing="none")
         for key, life in graph.lengths.items():
             changes, smoothing = Changes.of(lives, life), COLUMNS[key][1]
             counted.observe("edges", int(changes.entries.sum()), **smoothing)
-            counted.observe("portion", changes.share, of="changed", **smoothing)
-            counted.observe("smoothing_length", life, **smoothing)
             if graph.printed:
                 shortest = smallest_life(lives, graph.printed[key] / graph.printed["nnz"]) or 0
                 counted.observe("smoothing_length", shortest, of="shortest", **smoothing)
-        counted.checks = _recounted(found, graph, counted)
+        counted.checks = [
+            changes_check(Changes.of(lives, life), edges.changes(life))
+            for life in (1, *graph.lengths.values())
+        ]
         return counted

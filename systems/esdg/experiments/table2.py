@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise, product
 from typing import Any, ClassVar, Final
 
 from dgbench.lab import outcomes, rules
@@ -12,6 +12,7 @@ from dgbench.lab import rule_combinations as combine
 from dgbench.lab.compare import TURN_INTERVAL
 from dgbench.lab.estimates import Estimate, EvaluationContext, Filter, real_data
 from dgbench.lab.figure_forms import SpeedupBars, StackedTime, Sweep
+from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio
 from dgbench.lab.quantities import MeasuredQuantity, computed, observed
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.study import FormExperiment
@@ -19,11 +20,11 @@ from dgbench.lab.table import Entry, number
 from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext
 from dgbench.systems.base.transport import Transport
 from dgbench.systems.base.turns import turn_rounds
-from dgbench.systems.esdg.experiments.main_races import PARTITIONS
 from dgbench.systems.esdg.experiments.settings import (
     FORMS,
     IN_LEDGER,
     MODELS,
+    RACE_TITLES,
     WITHIN,
     printed_at,
     table2,
@@ -36,13 +37,13 @@ from dgbench.systems.esdg.experiments.table2_runs import (
     MIXINGS,
     RANKS,
     SAMPLES,
-    draw,
+    count_at_paper_size,
     methods,
-    mix,
-    part,
     race,
+    remote_reads_generated,
+    remote_reads_planted,
+    remote_reads_sample,
     sample_workload,
-    walk,
 )
 
 KAHYPAR_LIMIT_S: Final = 1800
@@ -249,7 +250,26 @@ SCALED = "vertices, the largest graph scaled"
 
 class Table2(FormExperiment):
     forms, name = FORMS, "table2"
-    main_race = PARTITIONS
+    # Snapshots as dense as the paper's; rows travel over Gloo's sockets, as between machines.
+    main_race = MainRace(
+        verb="trains an epoch",
+        dims=("dataset", "model", "ranks"),
+        where={"part": "time", "cut": "dense", "transport": "gloo"},
+        titles=RACE_TITLES | {str(ranks): f"{ranks} ranks" for ranks in (2, 4, 8)},
+        comparisons=(
+            RaceComparison(
+                subject="ESDG",
+                rival="a re-implemented vertex partition",
+                ratio=observed_ratio(setting="snapshot"),
+            ),
+            RaceComparison(
+                subject="ESDG",
+                rival="a vertex partition that skips the needless first pass, too",
+                ratio=observed_ratio(setting=LEAN),
+                fairer=True,
+            ),
+        ),
+    )
     control: ClassVar = {"part": "time", "cut": "dense", "model": MODELS[0], "transport": "gloo"}
     headline, unit = gain("snapshot", cut="dense", **JUDGED), "x"
     figure_forms = (
@@ -361,16 +381,15 @@ class Table2(FormExperiment):
             for model in MODELS
             for ranks in ((4,) if preset == "smoke" else (*RANKS, 128) if whole else RANKS)
         ]
-        for dataset, cut in _cuts(preset):
-            for method in methods(preset):
-                models = MODELS if whole else MODELS[:2]
-                limit_s = KAHYPAR_LIMIT_S if method == "kahypar" else 300
-                found += self._parts(dataset, cut, models, method, limit_s)
-        if whole:
-            # The paper's number of accounts, and the best of the searches for parts.
-            for dataset in GENERATED:
-                for method in ("pymetis", "kahypar"):
-                    found += self._parts(dataset, "dense", MODELS[:2], method, KAHYPAR_LIMIT_S)
+        found += [
+            self._cell(
+                {"part": "parts", "dataset": dataset, "cut": cut, "model": model, "method": method},
+                timeout_s=KAHYPAR_LIMIT_S if method == "kahypar" or dataset in GENERATED else 300,
+                unavailable="" if method == "ranges" or importlib.util.find_spec(method)
+                else f"pip install {method}",
+            )
+            for dataset, cut, model, method in _parted(preset)
+        ]  # fmt: skip
         if preset != "smoke":
             found += [
                 self._cell({"part": "mixing", "dataset": "amlsim", "mixing": mixing})
@@ -384,7 +403,9 @@ class Table2(FormExperiment):
                 unavailable=devices_lacking(ranks, device),
                 # For the figure over time.
                 phases=race_number == place == 0 and preset != "quick",
-                repeats=turn_rounds(preset) if _judged(cut, ranks, transport) else 1,
+                # Races that a claim on times rests on.
+                repeats=turn_rounds(preset)
+                if cut == "dense" and ranks == RANKS[0] and transport in SOCKETS else 1,
                 interleaved=True,
             )
             for race_number, (cut, ranks, models, transport) in enumerate(_timed(preset, device))
@@ -392,54 +413,45 @@ class Table2(FormExperiment):
         ]  # fmt: skip
         return found
 
-    def _parts(
-        self, dataset: str, cut: str, models: Sequence[str], method: str, limit_s: float
-    ) -> list[Cell]:
-        """Cells of one search for parts."""
-        lacking = method != "ranges" and importlib.util.find_spec(method) is None
-        fixed, why = {"part": "parts", "dataset": dataset, "cut": cut}, f"pip install {method}"
-        return [
-            self._cell(
-                {**fixed, "model": model, "method": method}, timeout_s=limit_s,
-                unavailable=why if lacking else "",
-            )
-            for model in models
-        ]  # fmt: skip
-
     def _cell(self, params: dict[str, Any], **fields: Any) -> Cell:
-        words = [str(v) for v in params.values()]
-        return self.cell_of(params, "/".join(words), **fields)
+        return self.cell_of(params, "/".join(map(str, params.values())), **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        params, preset = cell.params, context.preset
-        if params["part"] == "walk":
-            return walk(str(params["model"]), int(params["ranks"]))  # type: ignore[arg-type]
-        if params["part"] == "mixing":
-            return mix(float(params["mixing"]), preset)  # type: ignore[arg-type]
+        params, preset = dict(cell.params), context.preset
+        part = params["part"]
+        if part == "walk":
+            return count_at_paper_size(params["model"], params["ranks"])  # type: ignore[arg-type]
+        if part == "mixing":
+            return remote_reads_planted(params["mixing"], preset)  # type: ignore[arg-type]
         if params["dataset"] in GENERATED:
-            return draw(str(params["dataset"]), str(params["model"]), str(params["method"]))
+            named = (str(params[name]) for name in ("dataset", "model", "method"))
+            return remote_reads_generated(*named)
         task = sample_workload(params, preset)
-        if params["part"] == "parts":
-            return part(task, str(params["method"]))
-        silent = params["model"] == "evolvegcn_o"
+        if part == "parts":
+            return remote_reads_sample(task, str(params["method"]))
         return race(
             task,
-            int(params["ranks"]),  # type: ignore[arg-type]
+            params["ranks"],  # type: ignore[arg-type]
             context,
-            {} if silent else EXTRAS[str(params["cut"])],
+            EXTRAS[str(params["cut"])],
             transport=params["transport"],  # type: ignore[arg-type]
-            lean=silent,
             control=self.controls(cell),
         )
 
 
-def _cuts(preset: Preset) -> list[tuple[str, str]]:
-    """Graphs whose vertices are parted; a twin decides nothing, so it needs time."""
-    if preset == "smoke":
-        return [(SAMPLES[0], "dense")]
-    if preset == "quick":
-        return [(SAMPLES[0], cut) for cut in CUTS]
-    return [*((name, cut) for name in SAMPLES for cut in CUTS), ("amlsim", "own")]
+def _parted(preset: Preset) -> list[tuple[str, str, str, str]]:
+    """(dataset, cut, model, method) whose vertices are parted; a twin decides nothing, so it needs
+    time, as do the paper's number of accounts and the best of the searches for parts."""
+    if preset in ("smoke", "quick"):
+        cuts = ["dense"] if preset == "smoke" else list(CUTS)
+        return [*product(SAMPLES[:1], cuts, MODELS[:2], methods(preset))]
+    graphs = [*product(SAMPLES, CUTS), ("amlsim", "own")]
+    searches = product(graphs, methods(preset), MODELS)
+    return [
+        *((dataset, cut, model, method) for (dataset, cut), method, model in searches),
+        *((dataset, "dense", model, method)
+          for dataset, method, model in product(GENERATED, ("pymetis", "kahypar"), MODELS[:2])),
+    ]  # fmt: skip
 
 
 def _timed(preset: Preset, device: str) -> list[tuple[str, int, tuple[str, ...], Transport]]:
@@ -460,8 +472,3 @@ def _timed(preset: Preset, device: str) -> list[tuple[str, int, tuple[str, ...],
         *((cut, ranks, MODELS, "gloo") for cut in CUTS for ranks in (2, 4, 8)),
         *(("dense", ranks, moving, "auto") for ranks in (2, 4)),
     ]
-
-
-def _judged(cut: str, ranks: int, transport: Transport) -> bool:
-    """Return True for the races that a claim on times rests on."""
-    return cut == "dense" and ranks == RANKS[0] and transport in SOCKETS

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dgbench.datasets import SnapshotSequence
+from dgbench.kernels_cuda.csr import Csr
 from dgbench.lab.compare import observe_speedup, take_control, with_control
 from dgbench.lab.result_checks import ResultCheck, equal, summarised
 from dgbench.systems.base import Measurement, Preset, RunContext
@@ -18,6 +19,7 @@ from dgbench.systems.base.timeline import (
     timeline_model,
 )
 from dgbench.systems.base.transport import Transport
+from dgbench.systems.esdg.experiments.common import Occurrences
 from dgbench.systems.esdg.experiments.rank_turns import SnapshotRaceResult, take_rank_turns
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
@@ -26,7 +28,7 @@ from dgbench.systems.esdg.experiments.recount import (
     remote_readers,
 )
 from dgbench.systems.esdg.experiments.settings import BY_NAME, SMOOTHING, workload
-from dgbench.systems.esdg.oracle import comparison, largest_gap, later_ranks
+from dgbench.systems.esdg.oracle import comparison, largest_gap
 from dgbench.systems.esdg.partition import block_ranges
 from dgbench.systems.esdg.vertex_parts import METHODS, VertexParts, split_vertices
 from dgbench.systems.esdg.vertex_plan import needs, remote_reads
@@ -101,91 +103,72 @@ def methods(preset: Preset) -> list[str]:
 
 def sample_workload(params: Mapping[str, Any], preset: Preset) -> TimelineWorkload:
     """Link prediction on a sample, cut as `CUTS` says; a cell that parts vertices keeps all."""
-    if params["part"] == "parts":
-        kept = None
-    else:
-        kept = (DENSE_KEPT if params["cut"] == "dense" else KEPT).get(preset)
     cut = str(params["cut"])
-    fields: dict[str, Any] = dict(CUTS[cut])
-    fields["snapshots"] = kept
+    kept = None
+    if params["part"] != "parts":
+        kept = (DENSE_KEPT if cut == "dense" else KEPT).get(preset)
+    fields: dict[str, Any] = {**CUTS[cut], "snapshots": kept}
     return workload(BY_NAME[str(params["dataset"])], str(params["model"]), preset, **fields)
 
 
-def walk(model: str, ranks: int) -> Measurement:
+def count_at_paper_size(model: str, ranks: int) -> Measurement:
     """Every message of an epoch at the paper's size, and what closed forms say."""
     net, pairs = timeline(model), ranks * (ranks - 1)
-    layers = len(net.redistributed_dims)
     counted = count_snapshot(model, size=ranks)
+    total = counted.total("floats")
     formula = snapshot_floats(net, PAPER_NODES, block_ranges(PAPER_STEPS, 1), ranks)
     found = Measurement()
-    for phase in ("forward", "rerun", "backward"):
-        found.observe("floats", counted.total("floats", phase=phase), phase=phase)
     for phase in ("forward", "backward"):  # all ranks talk to all others in each redistribution
         found.observe("exchanges", counted.total("messages", phase=phase) // pairs, phase=phase)
-    found.observe("floats", counted.total("floats"))
+    found.observe("floats", total)
     found.observe("floats", formula, method="formula")
-    found.observe("messages", counted.total("messages"))
-    found.observe("exchanges", layers, of="layers")
+    found.observe("exchanges", len(net.redistributed_dims), of="layers")
     found.observe("columns", floats_per_vertex_step(net), of="redistributed")
     found.observe("floats", gradient_floats(net, ranks), of="gradients")
     found.observe("snapshots", PAPER_STEPS)
     found.observe("vertices", PAPER_NODES)
-    found.observe("estimate", counted.total("floats") / 1e9, of="floats")
-    # There and back, in each of three passes.
-    closed = {"floats": formula, "messages": 3 * 2 * layers * pairs}
-    totals = {name: counted.total(name) for name in closed}
-    found.checks = [equal("counters", totals, closed, against=CLOSED_FORMS)]
+    found.observe("estimate", total / 1e9, of="floats")
+    found.checks = [equal("counters", total, formula, against=CLOSED_FORMS)]
     return found
 
 
-def part(task: TimelineWorkload, method: str) -> Measurement:
+def remote_reads_sample(task: TimelineWorkload, method: str) -> Measurement:
     """Mean number of remote parts that read a vertex at a step, for each P of Table 2."""
     data = load_timeline(task)
     steps = [data.topology[t] for t in range(len(data))]
-    return _remote(steps, data.num_nodes, method, describe(data))
+    return _remote_reads(steps, data.num_nodes, method, describe(data))
 
 
-def draw(dataset: str, model: str, method: str) -> Measurement:
-    """The same of a drawn graph, cut into windows as dense as the paper's snapshots and smoothed as
-    they are for the model."""
+def remote_reads_generated(dataset: str, model: str, method: str) -> Measurement:
+    """The same of a graph drawn by the generator's rules, cut into windows as dense as the paper's
+    snapshots and smoothed as they are for the model."""
     from dgbench.datasets import amlsim
-    from dgbench.datasets.transforms import equal_windows
-    from dgbench.kernels_cuda.snapshots import edge_snapshots
 
     events = amlsim.generate(amlsim.published(GENERATED[dataset]), name=dataset)
     count = max(2, round(len(events.src) / (RAW_DENSITY * events.num_nodes)))
     life = 1 if SMOOTHING[model] == "none" else min(LONGEST_SMOOTHING, count - 1)
-    bins, _ = equal_windows(events.t, count)
-    steps = edge_snapshots(
-        events.src, events.dst, bins.long(), count, events.num_nodes, edge_life=life
-    )
-    found = _remote(list(steps), events.num_nodes, method, describe(events))
+    graph = Occurrences.cut(events, count)
+    found = _remote_reads(graph.snapshots(life=life), events.num_nodes, method, graph.data)
     found.notes += [f"{count} windows, an edge stays for {life}", *events.origin.notes]
     return found
 
 
-def mix(mixing: float, preset: Preset) -> Measurement:
+def remote_reads_planted(mixing: float, preset: Preset) -> Measurement:
     """The same on raw snapshots of a twin with planted blocks."""
-    from dgbench.datasets.transforms import equal_windows
     from dgbench.datasets.twins.api import generate
-    from dgbench.kernels_cuda.snapshots import edge_snapshots
 
-    graph = BY_NAME["amlsim"]
-    scale = graph.scale("smoke" if preset == "quick" else preset)
-    events = generate(graph.name, scale, mixing=mixing)
-    count = graph.bins or 1
-    bins, _ = equal_windows(events.t, count)
-    steps = edge_snapshots(events.src, events.dst, bins.long(), count, events.num_nodes)
-    data = {
-        "dataset": graph.name,
-        "twin": True,
-        "scale": scale,
-        "note": f"planted blocks, mixing {mixing:g}",
-    }
-    return _remote(list(steps), events.num_nodes, methods("quick")[0], data)
+    amlsim = BY_NAME["amlsim"]
+    scale = amlsim.scale("smoke" if preset == "quick" else preset)
+    events = generate(amlsim.name, scale, mixing=mixing)
+    snapshots = Occurrences.cut(events, amlsim.printed["T"]).snapshots()
+    note = f"planted blocks, mixing {mixing:g}"
+    data = {"dataset": amlsim.name, "twin": True, "scale": scale, "note": note}
+    return _remote_reads(snapshots, events.num_nodes, methods("quick")[0], data)
 
 
-def _remote(steps: list[Any], num_nodes: int, method: str, data: dict[str, Any]) -> Measurement:
+def _remote_reads(
+    steps: list[Csr], num_nodes: int, method: str, data: dict[str, Any]
+) -> Measurement:
     vertex_steps, edges = len(steps) * num_nodes, sum(csr.nnz for csr in steps)
     found, checks = Measurement(data=data), []
     found.observe("vertices", vertex_steps, of="steps")
@@ -205,7 +188,7 @@ def _remote(steps: list[Any], num_nodes: int, method: str, data: dict[str, Any])
     return found
 
 
-def _parts_checks(steps: list[Any], parts: VertexParts) -> list[ResultCheck]:
+def _parts_checks(steps: list[Csr], parts: VertexParts) -> list[ResultCheck]:
     """Each vertex is in one part, and remote reads of the last snapshot are those of its edges."""
     lists = [parts.vertices(part) for part in range(parts.size)]
     reads = remote_reads(steps[-1:], parts)
@@ -220,21 +203,19 @@ def race(
     task: TimelineWorkload,
     ranks: int,
     context: RunContext,
-    more: Mapping[str, Mapping[str, Any]] | None = None,
+    extras: Mapping[str, Mapping[str, Any]],
     *,
-    transport: Transport = "auto",
-    lean: bool = False,
-    control: bool = False,
+    transport: Transport,
+    control: bool,
 ) -> Measurement:
     """Both partitions in turns on the same processes, and further ways of the snapshot partition.
 
     Args:
-        task: what is trained.
+        task: what is trained; a model that sends no activations also races against `LEAN`.
         ranks: P.
         context: of the cell.
-        more: name -> arguments of `SnapshotRankTrainer` for the snapshot partition.
+        extras: name -> arguments of `SnapshotRankTrainer` for the snapshot partition.
         transport: what carries rows between the ranks.
-        lean: also race the snapshot partition against `LEAN`.
         control: also race the snapshot partition with itself.
     """
     data = load_timeline(task)
@@ -245,9 +226,10 @@ def race(
         "snapshot": {"partition": "snapshot"},
         "vertex": {"partition": "vertex", "parts": parts},
     }
-    contenders |= {name: {"partition": "snapshot", **o} for name, o in (more or {}).items()}
-    if lean:
+    if task.model == "evolvegcn_o":
+        extras = {}
         contenders[LEAN] = {"partition": "vertex", "parts": parts, "lean": True}
+    contenders |= {name: {"partition": "snapshot", **o} for name, o in extras.items()}
     turns = take_rank_turns(
         task,
         data,
@@ -262,20 +244,14 @@ def race(
     pair = turns.take_control()
     found = _traffic(task, data, parts, turns)
     take_control(found, pair)
-    if oracle is None:
-        checks = later_ranks(task, data, kept, turns.losses, turns.audits, context.device)
-    else:
-        checks = turns.checks(oracle)
-        found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
-        kept.keep(turns.losses, checks)
-    found.checks += checks
-    for name in ("snapshot", *(more or {})):
+    found.checks += turns.compared(task, data, oracle, kept, context)
+    if oracle is not None:
+        found.deviation = {"output": largest_gap(found.checks, "outputs", "gradients")}
+    for name in ("snapshot", *extras):
         observe_speedup(found, turns.seconds["vertex"], turns.seconds[name], setting=name)
-    if lean:
+    if LEAN in contenders:
         observe_speedup(found, turns.seconds[LEAN], turns.seconds["snapshot"], setting=LEAN)
     turns.observe_times(found, "setting")
-    for name, seconds in turns.prepare_s.items():
-        found.observe("preparation_time", seconds, setting=name)
     found.observe("turns", len(turns.seconds["snapshot"]))
     found.data = describe(data)
     found.notes = [
@@ -293,10 +269,9 @@ def _traffic(
     steps = [data.topology[t] for t in range(todo.steps)]
     net, blocks = timeline(task.model, window=task.window), block_ranges(todo.steps, 1)
     parameters = sum(p.numel() for p in timeline_model(task).parameters())
-    remote, pairs = remote_reads(steps, parts), 0
-    for t in range(todo.steps):
-        source, target = todo.pairs(t)[0]
-        pairs += needs(target, source, parts).shape[1]
+    remote = remote_reads(steps, parts)
+    ends = [todo.pairs(t)[0] for t in range(todo.steps)]
+    pairs = sum(needs(target, source, parts).shape[1] for source, target in ends)
     formulas = {
         "snapshot": snapshot_floats(net, data.num_nodes, blocks, size),
         "vertex": vertex_floats(net, remote, remote_pairs=pairs),
@@ -307,14 +282,13 @@ def _traffic(
         found.observe("floats", count, method="formula", setting=setting)
     found.observe("vertices", len(steps) * data.num_nodes, of="steps")
     found.observe("columns", floats_per_vertex_step(net), of="redistributed")
-    found.observe("remote_reads", remote)
     found.observe("edges", sum(csr.nnz for csr in steps))
     found.observe("parameters", parameters)
     # Of three passes over hidden features the first is left out.
     formulas[LEAN] = formulas["vertex"] - remote * sum(net.input_dims[1:])
     for name, traffic in turns.traffic.items():
-        for metric in ("floats", "messages"):
-            found.observe(metric, traffic.total(metric, operation="all_to_all"), setting=name)
+        sent = traffic.total("floats", operation="all_to_all")
+        found.observe("floats", sent, setting=name)
         reduced = traffic.total("floats", operation="all_reduce")
         found.observe("floats", reduced, setting=name, of="reduced")
         closed.observe("floats", 2 * (size - 1) * (parameters + 1), setting=name, of="reduced")
