@@ -46,7 +46,6 @@ def recounted_loads(
         pairs = np.unique(
             np.stack([edges.heard[apart], part[edges.reader[apart]],
                       worker[edges.reader[apart]]]), axis=1)  # fmt: skip
-        found.observe("rows_loaded", worker.size + pairs.shape[1], format=name)
         own = pairs[0][worker[pairs[0]] == pairs[2]]
         loads = 1 + np.bincount(own, minlength=worker.size)
         if name == UNFUSED:
@@ -67,11 +66,11 @@ def count_boundary(
     A boundary row is one that another chunk of its worker hears. Beside the counts: by worker, the
     group that each unit is fused into.
     """
-    from dgbench.systems.dgc.fusion import fuse_units, shared_rows, unit_loads
+    from dgbench.systems.dgc.fusion import fuse_units, shared_rows
     from dgbench.systems.dgc.plan import plan_worker
 
-    pairs = merges = rows = 0
-    loaded, of_boundary = Counter[str](), Counter[str]()
+    rows = 0
+    of_boundary = Counter[str]()
     most, least = [0], list[int]()
     groups: list[Tensor] = []
     units = dealt.placement.units
@@ -88,23 +87,16 @@ def count_boundary(
         loads, loads_after = (1 + torch.bincount(r.row, minlength=unit.numel())
                               for r in (reads, after))  # fmt: skip
         boundary = loads > 1
-        pairs += reads.pairs()[0].numel()
-        merges += fused.merges
         rows += int(boundary.sum())
         of_boundary[UNFUSED] += int(loads[boundary].sum())
         of_boundary[FUSED] += int(loads_after[boundary].sum())
         if bool(boundary.any()):
             most.append(int(loads[boundary].max()))
             least.append(int(loads[boundary].min()))
-        loaded[UNFUSED] += int(unit_loads(plan.csr, unit, units).sum())
-        loaded[FUSED] += int(unit_loads(plan.csr, fused.group[unit], units).sum())
     found = Measurement()
-    found.observe("chunks", pairs, of="pairs")
-    found.observe("chunks", merges, of="merged")
     found.observe("boundary_rows", rows)
     found.observe("rows_loaded", max(most), of="most")
     found.observe("rows_loaded", min(least, default=0), of="least")
     for name in (UNFUSED, FUSED):
         found.observe("rows_loaded", of_boundary[name], of="boundary", format=name)
-        found.observe("rows_loaded", loaded[name], format=name)
     return found, groups

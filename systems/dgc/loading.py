@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -38,35 +37,16 @@ SETTINGS: Final[dict[str, tuple[str, str]]] = {
 INDEX_BYTES: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Loads:
-    """Exact counts of one worker's loads in one epoch.
-
-    Attributes:
-        groups: of the structure encoder; `runs` of the time encoder.
-        rows: vertex-steps in one round, repeated ones as well.
-        zeros: floats between sequences.
-        bytes: of everything: rows of all rounds, matrices, rows of sequences with their zeros.
-    """
-
-    groups: int
-    runs: int
-    rows: int
-    zeros: int
-    bytes: int
-
-
-def count_loads(plan: WorkerPlan, shape: Shape) -> Loads:
-    """Loads of a recurrent model by formula (section 4.3 for the zeros)."""
+def loaded_bytes(plan: WorkerPlan, shape: Shape) -> int:
+    """Bytes that one worker of a recurrent model loads in an epoch, by formula (section 4.3 for the
+    zeros): rows of all rounds, matrices, rows of sequences with their zeros."""
     groups = plan.structure.groups
     runs = [group for stage in plan.time.stages for group in stage.groups]
     runs += plan.time.groups
     matrices = sum(g.csr.nnz * (INDEX_BYTES + 4) + (g.rows.numel() + 1) * 8 for g in groups)
-    zeros = plan.time.padding * shape.spatial_dim
-    held = sum(run.steps.numel() for run in runs) * shape.spatial_dim
-    rows = plan.structure.loads
-    total = 4 * (rows * sum(shape.round_dims) + zeros + held) + matrices
-    return Loads(len(groups), len(runs), rows, zeros, total)
+    rows = plan.time.padding + sum(run.steps.numel() for run in runs)
+    features = plan.structure.loads * sum(shape.round_dims)
+    return 4 * (features + rows * shape.spatial_dim) + matrices
 
 
 class Loader:
@@ -77,7 +57,7 @@ class Loader:
 
     def __init__(self, plan: WorkerPlan, shape: Shape, device: str) -> None:
         """Bring to their places what an epoch finds there."""
-        self.device, self.spatial_dim = torch.device(device), shape.spatial_dim
+        self.device = torch.device(device)
         self._cuda = self.device.type == "cuda"
         draw = torch.Generator().manual_seed(1)
         count = plan.structure.rows.numel() + plan.structure.halo.numel()

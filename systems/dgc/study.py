@@ -105,11 +105,9 @@ class Study:
         shapes: those measured, the main one first.
         predictors: by encoder.
         errors: (encoder, or WHOLE; one of GUESSES) -> error on unseen chunks.
-        by_source: error of the workload by the perceptrons on chunks of one graph, or random ones.
         repeat: encoder -> mean relative change when unseen chunks were measured again.
         trained, tested: chunks.
         rate: chunks measured once in a minute (of processor time, on a CPU).
-        smallest_s, largest_s: range of the measured times of the unseen chunks.
         train_s: seconds in which the perceptrons were trained.
         large: half the vertex-steps of the largest chunks measured, see `predictor.as_part`.
         unseen: sizes of the unseen chunks.
@@ -121,13 +119,10 @@ class Study:
     shapes: list[Shape]
     predictors: dict[str, Predictors]
     errors: dict[tuple[str, str], Error] = field(default_factory=dict)
-    by_source: dict[str, Error] = field(default_factory=dict)
     repeat: dict[str, float] = field(default_factory=dict)
     trained: int = 0
     tested: int = 0
     rate: float = 0.0
-    smallest_s: float = 0.0
-    largest_s: float = 0.0
     train_s: float = 0.0
     large: int = 1
     unseen: ChunkStatistics | None = None
@@ -297,9 +292,3 @@ def _try(
     for (encoder, name), guess in guessed.items():
         measured = truth[:, ENCODERS.index(encoder)] if encoder in ENCODERS else total
         result.errors[encoder, name] = error_of(guess, measured)
-    for source in dict.fromkeys(chunk.source for chunk in tested):
-        chosen = torch.tensor([chunk.source == source for chunk in tested])
-        if int(chosen.sum()) > 1:
-            guess = guessed[WHOLE, "mlp"]
-            result.by_source[source] = error_of(guess[chosen], total[chosen])
-    result.smallest_s, result.largest_s = float(total.min()), float(total.max())

@@ -16,7 +16,7 @@ from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.sequences import sequence_model, vertex_steps
 from dgbench.systems.dgc.dealing import WorkAssignment
 from dgbench.systems.dgc.fusion import CLOSE, fuse_units, shared_rows, unit_loads, unit_memory
-from dgbench.systems.dgc.loading import OFF, ON, SPATIAL, TEMPORAL, count_loads
+from dgbench.systems.dgc.loading import OFF, ON, SPATIAL, TEMPORAL, loaded_bytes
 from dgbench.systems.dgc.loading import plans_of as loaded_plans
 from dgbench.systems.dgc.packing import pack_sequences
 from dgbench.systems.dgc.placement import by_chunks, by_snapshots
@@ -236,19 +236,21 @@ def test_loads_are_counted_by_formula():
     chunk = torch.randint(0, 9, (graph.num_vertices,), generator=draw, dtype=torch.int32)
     placement = by_chunks(graph, chunk, 9, torch.arange(9) % 2, 2)
     dealt = WorkAssignment(graph, placement, step_entries(data, graph), None, 0.0)
-    shape, loads = shape_of(sequence_model(task)), {}
-    for name, plan in loaded_plans(data, dealt, norm="sym").items():
-        found = loads[name] = count_loads(plan, shape)
+    shape, plans = shape_of(sequence_model(task)), loaded_plans(data, dealt, norm="sym")
+    for plan in plans.values():
         runs = [run.rows for stage in plan.time.stages for run in stage.groups]
         cells = sum(rows.row_length * rows.num_rows for rows in runs)
-        assert found.zeros == (cells - plan.time.rows.numel()) * 8
+        assert plan.time.padding == cells - plan.time.rows.numel()
         matrices = sum(
             part.nbytes
             for group in plan.structure.groups
             for part in (group.csr.indptr, group.csr.indices, group.csr.values)
         )
-        assert found.bytes == 4 * (found.rows * (3 + 4) + cells * 8) + matrices
-        assert found.rows == sum(g.columns.numel() for g in plan.structure.groups)
-    assert loads[SPATIAL].rows == loads[ON].rows < loads[OFF].rows == loads[TEMPORAL].rows
-    assert loads[TEMPORAL].zeros == loads[ON].zeros < loads[OFF].zeros == loads[SPATIAL].zeros
-    assert loads[ON].groups == 1 < loads[OFF].groups
+        rows = sum(g.columns.numel() for g in plan.structure.groups)
+        assert plan.structure.loads == rows
+        assert loaded_bytes(plan, shape) == 4 * (rows * (3 + 4) + cells * 8) + matrices
+    rows = {name: plan.structure.loads for name, plan in plans.items()}
+    zeros = {name: plan.time.padding for name, plan in plans.items()}
+    assert rows[SPATIAL] == rows[ON] < rows[OFF] == rows[TEMPORAL]
+    assert zeros[TEMPORAL] == zeros[ON] < zeros[OFF] == zeros[SPATIAL]
+    assert len(plans[ON].structure.groups) == 1 < len(plans[OFF].structure.groups)

@@ -1,4 +1,4 @@
-"""Helpers of DGC's experiments: gains over rounds, trainers of all chunks."""
+"""Helpers of DGC's experiments: cells on ranks, gains over rounds, trainers of all chunks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import torch
 
 from dgbench.lab.compare import observe_speedup
 from dgbench.lab.experiment import Measurement
-from dgbench.lab.table import Entry, Table
+from dgbench.lab.grid import Grid
+from dgbench.lab.ranks import devices_lacking
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Cell, Preset
 from dgbench.systems.dgc.loading import SETTINGS
 
 if TYPE_CHECKING:
@@ -22,26 +24,33 @@ if TYPE_CHECKING:
     from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 
-def by_row(found: Table) -> list[Table]:
-    """The entries of each row, apart."""
-    mine: dict[str, list[Entry]] = {}
-    for one in found:
-        mine.setdefault(one.row.id, []).append(one)
-    return [Table(entries) for entries in mine.values()]
+class RankGrid(Grid):
+    """A grid with an axis `ranks`, whose cells run where there is a device for each rank."""
+
+    paper = "dgc"
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            # Contenders take turns inside a process, so that no process has a time of its own.
+            self.cell(
+                point, preset, interleaved=True, unavailable=devices_lacking(point["ranks"], device)
+            )
+            for point in self.points(preset, device)
+        ]
 
 
 def observe_gains(
-    found: Measurement, seconds: Mapping[str, Sequence[float]], baseline: str, key: str = "setting"
+    found: Measurement, seconds: Mapping[str, Sequence[float]], baseline: str
 ) -> None:
     """Observe by how much each contender is faster than the baseline, from paired turns.
 
     Order statistics bound the median ratio, since single turns have outliers; fewer than six turns
-    have no interval. `key` is the dimension that tells contenders apart.
+    have no interval.
     """
     for name in seconds:
         if name != baseline:
-            dims = {key: name, "baseline": baseline}
-            observe_speedup(found, seconds[baseline], seconds[name], **dims)
+            both = seconds[baseline], seconds[name]
+            observe_speedup(found, *both, setting=name, baseline=baseline)
 
 
 def trainer_on_one(

@@ -80,13 +80,16 @@ from dgbench.systems.dgc.projection import LINKS, WORKERS
 QUICK: Final = "sx-mathoverflow"
 WIRED: Final = (QUICK, "email-eu-core")
 """Graphs that are raced over emulated links, too."""
-PROCESSES: Final = {"smoke": 1, "quick": 5, "full": 5, "paper": 5}
-"""Processes of a race; where vertices and blocks come to lie in memory is settled once in each."""
-TURNS: Final = {"smoke": 1, "quick": 2, "full": 6, "paper": 20}
-BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.1, "full": 2.0, "paper": 60.0}
-TOTALS_S: Final = {"smoke": 0.0, "quick": 0.0, "full": 40.0, "paper": 600.0}
-"""Seconds of a cell that turns beyond the fewest may fill."""
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 240, "full": 900, "paper": 3600}
+SIZES: Final[Mapping[str, Mapping[Any, Any]]] = {
+    "least": {"smoke": 1, "quick": 2, "full": 6, "paper": 20},
+    "budget_s": {"smoke": 0.05, "quick": 0.1, "full": 2.0, "paper": 60.0},
+    # What turns beyond the fewest may fill.
+    "total_s": {"full": 40.0, "paper": 600.0, None: 0.0},
+    "timeout_s": TIMEOUTS_S,
+    "clocked": CLOCKS,
+}
+"""Turns, seconds and clocked epochs of a race."""
 SLOW: Final = PLAIN
 """Contender that races from `full` on and on real graphs: the bare partition, whose thousands of
 chunks cost a call each, takes some fifty times as long an epoch as with fusion."""
@@ -302,7 +305,8 @@ OF_RACE: Final[dict[str, Any]] = {
 class Fig12(FormExperiment):
     forms, name = RACE_FORMS, NAME
     main_race = RACE
-    repeats = PROCESSES
+    # Where vertices and blocks come to lie in memory is settled once in a process.
+    repeats = {"smoke": 1, None: 5}
     timeout_s = TIMEOUTS_S
     headline, unit = computed(means_on_real, per=("method",)), "x"
     charts = (
@@ -427,21 +431,15 @@ class Fig12(FormExperiment):
         if context.instrumented:  # no ratio uses it, so one model and the fewest turns will do
             models = models[:1]
         names = racing(dataset, "smoke" if context.instrumented else preset)
-        jobs = [
-            replace(job, contenders=contenders(*names, link=link))  # type: ignore[arg-type]
-            for job in jobs_of((dataset,), models, preset, {})
-        ]
-        found = race(
-            jobs,
-            int(params["ranks"]),  # type: ignore[arg-type]
-            context,
-            least=2 if context.instrumented else TURNS[preset],
-            budget_s=BUDGETS_S[preset],
-            total_s=0.0 if context.instrumented else TOTALS_S[preset],
-            timeout_s=TIMEOUTS_S[preset],
-            control=not context.instrumented,
-            clocked=CLOCKS[preset] if context.round == 1 else 0,  # a figure shows them, no claim
-        )
+        chosen = contenders(*names, link=link)  # type: ignore[arg-type]
+        jobs = jobs_of(dataset, models, preset, chosen)
+        sizes = {name: by_preset(of, preset) for name, of in SIZES.items()}
+        if context.round > 1:
+            sizes["clocked"] = 0  # a figure shows them, no claim
+        if context.instrumented:
+            sizes |= {"least": 2, "total_s": 0.0}
+        ranks, control = int(params["ranks"]), not context.instrumented  # type: ignore[arg-type]
+        found = race(jobs, ranks, context, control=control, **sizes)
         if context.instrumented:
             found.data["workload"] = f"{dataset}, {models[0]}, {link}"
         return found

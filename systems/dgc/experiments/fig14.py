@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -16,12 +15,20 @@ from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.quantities import computed, observed, of_rows
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.study import FormExperiment
+from dgbench.models import build_model
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
+from dgbench.systems.base.sequences import SequenceWorkload
 from dgbench.systems.dgc.experiments.lifetimes import gini
 from dgbench.systems.dgc.experiments.partition import PLACED as PLACEMENTS
-from dgbench.systems.dgc.experiments.race_quantities import Numbers, gain, over
-from dgbench.systems.dgc.experiments.race_rows import RaceRecord, races, running
+from dgbench.systems.dgc.experiments.race_rows import (
+    Numbers,
+    RaceRecord,
+    gain,
+    over,
+    races,
+    running,
+)
 from dgbench.systems.dgc.experiments.race_runs import PLACED, PLAIN, RaceJob, contenders, race
 from dgbench.systems.dgc.experiments.race_runs import SHOWN as SHOWN_FORMS
 from dgbench.systems.dgc.experiments.settings import FORMS
@@ -35,11 +42,7 @@ LEVELS = {"spatial": (0.0, 0.25, 0.5, 1.0), "temporal": (0.0, 0.02, 0.05, 0.1, 0
 FEW = {"spatial": (0.0, 0.5, 1.0), "temporal": (0.0, 0.05, 0.2)}
 """Levels of the smaller presets."""
 SCALES = {"smoke": 1 / 2500, "quick": 1 / 500, "full": 1 / 20, "paper": 1.0}
-TIMED = {
-    "smoke": (1 / 12500, 12),
-    "full": (1 / 50, 100),
-    "paper": (1.0, 100),
-}
+TIMED = {"smoke": (1 / 12500, 12), "full": (1 / 50, 100), "paper": (1.0, 100)}
 """Scale and snapshots of timed graphs. Baselines go snapshot by snapshot, so that fewer and fuller
 ones take less of what only small graphs suffer from."""
 PROCESSES = {"smoke": 1, "full": 5, "paper": 5}
@@ -178,8 +181,6 @@ class Fig14(FormExperiment):
 
 def _count(cell: Cell, context: RunContext) -> Measurement:
     """Traffic of every partition at every level."""
-    from dgbench.models import build_model
-
     family = str(cell.params["dataset"]).removeprefix("synthetic-")
     workers = int(cell.params["ranks"])  # type: ignore[arg-type]
     shape = shape_of(
@@ -216,40 +217,24 @@ def _count(cell: Cell, context: RunContext) -> Measurement:
         wanted.observe("gini_index", unevenness(recount.per_step()), of="edges", **at)
         (chosen,) = drawn((*SHOWN,), 1)
         for name, placement in placements.items():
-            observe = partial(_observe, method=name, **at)
-            loads = placement.loads().double()
-            load = float((loads.amax(1) / loads.mean(1)).max())
             sent = traffic_of(graph, hears, placement, shape).bytes()
-            observe(found, sent, critical_path(graph, placement), load)
+            span = critical_path(graph, placement)[1]
             checks.append(recount.partition(placement, name))
+            sides = [(found, sent, span)]
             if name == chosen:
-                work = recount.work(placement)
-                load = max(float(work[of].max() / work[of].mean()) for of in ("vertices", "rows"))
                 sent = sum(recount.bytes(placement, shape).values())
-                observe(wanted, sent, recount.span(placement), load)
+                sides.append((wanted, sent, recount.span(placement)[1]))
+            for out, size, in_a_row in sides:
+                out.observe("exchanged", size, method=name, **at)
+                out.observe("span", in_a_row, method=name, **at)
         checks += [recount.vertex_steps(graph), *recounted(found, wanted)]
     found.data, found.checks = made.described() if made else {}, checks
-    found.notes = [
-        f"'load' counts vertex-steps of the fuller encoder of {workers} workers, 'span' those "
-        "that recurrences run one after another"
-    ]
+    found.notes = ["'span' counts vertex-steps that recurrences run one after another"]
     return found
-
-
-def _observe(
-    found: Measurement, sent: int, path: tuple[int, float], load: float, **dims: Any
-) -> None:
-    """Bytes of an epoch, stages and span of the recurrence, and balance under a partition."""
-    found.observe("exchanged", sent, **dims)
-    found.observe("stages", path[0], **dims)
-    found.observe("span", path[1], **dims)
-    found.observe("imbalance", load, **dims)
 
 
 def _time(cell: Cell, context: RunContext) -> Measurement:
     """Epochs of the baselines and of the partition alone, in turns, at several levels."""
-    from dgbench.systems.base.sequences import SequenceWorkload
-
     family, preset = str(cell.params["dataset"]).removeprefix("synthetic-"), context.preset
     chosen = contenders(*PLACED, PLAIN)
     levels = LEVELS[family]

@@ -9,7 +9,6 @@ from dataclasses import replace
 from statistics import mean, median
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 from dgbench.lab import outcomes, rules
@@ -27,6 +26,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.sequences import load_sequences, sequence_model
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.dgc.experiments.common import observe_gains, trainer_on_one
 from dgbench.systems.dgc.experiments.settings import (
@@ -42,13 +42,14 @@ from dgbench.systems.dgc.loading import (
     ON,
     SETTINGS,
     Loader,
-    count_loads,
     dealt_out,
     in_turns,
+    loaded_bytes,
     plans_of,
 )
 from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
+from dgbench.systems.dgc.volumes import shape_of
 
 MODEL: Final = "mpnn_lstm_bare"
 WORKERS: Final = 8
@@ -167,8 +168,6 @@ class Fig15(FormExperiment):
         ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        from dgbench.systems.base.sequences import load_sequences
-
         task = workload(BY_NAME[str(cell.params["dataset"])], MODEL, context.preset)
         with one_thread():
             data = load_sequences(task)
@@ -178,19 +177,11 @@ class Fig15(FormExperiment):
 
 
 def _loading(task: Any, data: Any, context: RunContext, *, control: bool) -> Measurement:
-    from dgbench.systems.base.sequences import sequence_model
-    from dgbench.systems.dgc.volumes import shape_of
-
     shape = shape_of(sequence_model(task))
     dealt = dealt_out(task, data, WORKERS, context.device, rounds=ROUNDS[context.preset])
     plans = plans_of(data, dealt, norm=task.norm)
     found = Measurement(data=describe(data), notes=list(dealt.notes))
     found.observe("vertex_steps", dealt.graph.num_vertices)
-    found.observe("vertex_steps", plans[ON].structure.rows.numel(), of="worker")
-    for name, plan in plans.items():
-        loads = count_loads(plan, shape)
-        found.observe("chunks", loads.runs, of="time", setting=name)
-        _observe(found, name, loads.groups, loads.rows, loads.zeros, loads.bytes)
     loaders = {name: Loader(plan, shape, context.device) for name, plan in plans.items()}
     sides = with_control(loaders, on=control)
     seconds = in_turns(sides, TURNS[context.preset], SECONDS[context.preset])
@@ -198,45 +189,16 @@ def _loading(task: Any, data: Any, context: RunContext, *, control: bool) -> Mea
     found.observe("turns", len(seconds[OFF]))
     for name, times in seconds.items():
         found.observe("phase_time", median(times), phase="loading", setting=name)
+        found.observe("host_to_device", loaded_bytes(plans[name], shape), setting=name)
     observe_gains(found, seconds, OFF)
     found.deviation = {"loads": max(loader.gap() for loader in loaders.values())}
     found.checks = [loader.check(name) for name, loader in loaders.items()]
     if context.round == 1:
-        found.checks += recounted(found, _recount(data, dealt, plans, loaders))
-    return found
-
-
-def _observe(found: Measurement, name: str, groups: int, rows: int, zeros: int, size: int) -> None:
-    """Groups, rows, zeros between sequences and bytes that an epoch loads."""
-    found.observe("chunks", groups, of="structure", setting=name)
-    found.observe("rows_loaded", rows, setting=name)
-    found.observe("padding", zeros, setting=name)
-    found.observe("host_to_device", size, setting=name)
-
-
-def _recount(
-    data: Any, dealt: Any, plans: dict[str, Any], loaders: dict[str, Loader]
-) -> Measurement:
-    """Recount a row's values: rows edge by edge, bytes from the tensors that were loaded."""
-    edges, placement = EdgeRecount(data), dealt.placement
-    unit, worker = placement.unit.numpy(), placement.structure.numpy()
-    mine = int(np.bincount(placement.structure.numpy(), minlength=placement.workers).argmax())
-    own = worker == mine
-    found = Measurement()
-    found.observe("vertex_steps", edges.entity.size)
-    found.observe("vertex_steps", int(own.sum()), of="worker")
-    reads = own[edges.reader]
-    for name, plan in plans.items():
-        whole = SETTINGS[name][0] == "whole"
-        part = np.where(own, 0 if whole else unit, -1)
-        apart = reads & (part[edges.reader] != part[edges.heard])
-        pairs = np.stack([edges.heard[apart], part[edges.reader[apart]]])
-        runs = [run for stage in plan.time.stages for run in stage.groups]
-        empty = sum(int((run.rows.sequence < 0).sum()) for run in runs)
-        rows = int(own.sum()) + np.unique(pairs, axis=1).shape[1]
-        zeros = empty * loaders[name].spatial_dim
-        groups = 1 if whole else np.unique(unit[own]).size
-        _observe(found, name, groups, rows, zeros, loaders[name].nbytes)
+        wanted = Measurement()
+        for name, loader in loaders.items():  # of the tensors that were loaded
+            wanted.observe("host_to_device", loader.nbytes, setting=name)
+        vertex_steps = EdgeRecount(data).vertex_steps(dealt.graph)
+        found.checks += [vertex_steps, *recounted(found, wanted)]
     return found
 
 
@@ -251,14 +213,10 @@ def _use(task: Any, data: Any, context: RunContext) -> Measurement:
     oracle = SequenceOracle(task, data, context.device)
     for name in (OFF, ON):
         trainer = trainer_on_one(task, data, dealt, name, context.device)
-        torch.cuda.reset_peak_memory_stats(device)
         for _ in range(3):
             trainer.train_epoch()
         samples, epochs = _sampled(busy, trainer.train_epoch, seconds)
-        total = torch.cuda.mem_get_info(device)[1]
-        held = torch.cuda.max_memory_allocated(device) / total
         found.observe("utilisation", mean(samples) / 100, setting=name)
-        found.observe("utilisation", held, setting=name, of="memory")
         found.observe("epoch_time", seconds / max(1, epochs), setting=name)
         checks += oracle.check_used({name: trainer})
     found.checks = summarised(checks)

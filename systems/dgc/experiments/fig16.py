@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.supergraph import Supergraph, chunk_traffic
+from dgbench.kernels_cuda.supergraph import chunk_traffic
 from dgbench.lab import outcomes, rules
 from dgbench.lab import rule_combinations as combine
 from dgbench.lab.estimates import Estimate, EvaluationContext
 from dgbench.lab.figure_forms import FigureForm, Sweep
+from dgbench.lab.grid import by_preset
 from dgbench.lab.quantities import computed, observed
 from dgbench.lab.result_checks import ResultCheck, at_most, close, summarised
 from dgbench.lab.study import FormExperiment
@@ -23,30 +24,29 @@ from dgbench.lab.table import Table
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.sequences import load_sequences, vertex_steps
+from dgbench.systems.base.sequences import load_sequences
 from dgbench.systems.dgc.assignment import assign_chunks
 from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, ChunkTimer, model_named
+from dgbench.systems.dgc.experiments.partition import weighted
 from dgbench.systems.dgc.experiments.settings import BY_NAME, FORMS, HELD, MODELS, workload
 from dgbench.systems.dgc.predictor import HIDDEN_LAYERS, inputs_of
-from dgbench.systems.dgc.recount import EXACT, EdgeRecount, check_cut, drawn, recounted
+from dgbench.systems.dgc.recount import EXACT, EdgeRecount, check_cut, drawn
 from dgbench.systems.dgc.study import FULL, HIDDEN, WHOLE, Study, StudySize, study
 from dgbench.systems.dgc.supergraph import chunk_cap, make_chunks
-from dgbench.systems.dgc.volumes import shape_of
 
 WORKERS: Final = 4
 WORKLOADS: Final = ("vertices", "edges", "linear", "mlp", "measured")
 """By what chunks are dealt out; `measured` is the floor: their own times."""
 DATASETS: Final = dict.fromkeys(("smoke", "quick"), ("email-eu-core",))
-CUTS: Final = (16, 256)
+CUTS: Final = {"smoke": (16, 256), "quick": (16, 256), None: (16, 64, 256, 1024)}
 """Chunks of a graph that the perceptrons are trained on, about; the partition itself has others."""
 CUT_SEEDS: Final = {"full": tuple(range(1, 13)), "paper": tuple(range(1, 26))}
 """Seeds of label propagation, each of which makes another partition of a graph to train on: so many
 that the paper's 50 000 chunks are there. One in the smaller presets."""
 SMALL: Final = 200_000
 """Vertex-steps up to which a graph is cut by all of these seeds; beyond, one takes long enough."""
-MORE_CUTS: Final = {"full": (16, 64, 256, 1024), "paper": (16, 64, 256, 1024)}
 FUSED: Final = ("vertices", "linear", "mlp")
 """Workload models of which each worker is also run whole."""
 PAPER_CHUNKS: Final = 50_000
@@ -157,14 +157,11 @@ class Fig16(FormExperiment):
     group = "{model}"
     timeout_s: ClassVar = {"full": 3600, "paper": 6 * 3600, None: 90}
 
+    @one_thread()
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        with one_thread():
-            return self._run(cell, context)
-
-    def _run(self, cell: Cell, context: RunContext) -> Measurement:
         model, preset = str(cell.params["model"]), context.preset
         names = DATASETS.get(preset, tuple(graph.name for graph in HELD))
-        parts = [_Parted.of(name, model, preset) for name in names]
+        parts = [_Parted(name, model, preset) for name in names]
         size = SIZES[preset]
         training = [cut for part in parts for cut in part.others(preset)]
         found = study(model, training, size, device=context.device)
@@ -173,7 +170,6 @@ class Fig16(FormExperiment):
         out.observe("hidden_size", HIDDEN_LAYERS, of="layers")
         out.observe("hidden_size", size.units, of="units")
         out.observe("epochs", size.epochs)
-        out.observe("chunks", found.tested, of="tested")
         again = preset in ("full", "paper")
         timer = ChunkTimer(
             model_named(model, 2, HIDDEN), device=context.device, least=2, aim_s=size.aim_s
@@ -184,14 +180,12 @@ class Fig16(FormExperiment):
             some = drawn(range(part.cut.count), 2)
             checks += check_cut(edges, part.cut, some, chunk_cap(part.graph, WORKERS))
             chunks = [part.cut[i] for i in range(part.cut.count)]
-            taken = timer.measure(chunks, passes=2 if again else 1)
-            part.balances(out, found, taken.sum(1))
-            out.observe("chunks", part.cut.count, dataset=part.name)
+            seconds = timer.measure(chunks, passes=2 if again else 1).sum(1)
+            part.balances(out, found, seconds)
             if preset != "quick":  # no claim reads it
-                part.fused(out, found, timer, taken.sum(1))
+                part.fused(out, found, timer, seconds)
             for encoder in ENCODERS:
                 checks += check_chunk(timer, chunks[some[-1]], encoder)
-            checks += recounted(out, part.recomputed(found, taken.sum(1).tolist()))
         checks += check_study(found)
         described = [describe(part.data) for part in parts]
         out.data = {
@@ -211,30 +205,20 @@ class Fig16(FormExperiment):
 class _Parted:
     """One graph and its chunks for `WORKERS` workers, as Algorithm 1 gets them."""
 
-    def __init__(self, name: str, data: Any, graph: Supergraph) -> None:
-        made = make_chunks(graph, chunk_cap(graph, WORKERS))
-        self.name, self.data, self.graph = name, data, graph
-        self.cut = GraphChunks(graph, made.chunk, made.count, name)
-        self._traffic = chunk_traffic(graph, made.chunk, made.count)
-
-    @classmethod
-    def of(cls, name: str, model: str, preset: Preset) -> _Parted:
+    def __init__(self, name: str, model: str, preset: Preset) -> None:
         """Open a graph, weigh its edges as the model sends along them, and cut it."""
         snapshots = {"snapshots": None} if preset != "smoke" else {}
         task = workload(BY_NAME[name], model, preset, **snapshots)
-        data = load_sequences(task)
-        counts = shape_of(model_named(model, task.feature_dim, task.hidden_dim)).counts()
-        spatial, temporal = counts.weights()
-        graph = vertex_steps(
-            data, task, spatial=spatial, temporal=temporal, per_length=counts.all_steps
-        )
-        return cls(name, data, graph)
+        self.name, self.data = name, load_sequences(task)
+        self.graph, _ = weighted(self.data, task)
+        made = make_chunks(self.graph, chunk_cap(self.graph, WORKERS))
+        self.cut = GraphChunks(self.graph, made.chunk, made.count, name)
+        self._traffic = chunk_traffic(self.graph, made.chunk, made.count)
 
     def others(self, preset: Preset) -> list[GraphChunks]:
         """Cuts of the same graph at other caps and other seeds, to train on."""
         small = self.graph.num_vertices <= SMALL
-        counts = MORE_CUTS.get(preset, CUTS)
-        caps = [max(1, self.graph.num_vertices // count) for count in counts]
+        caps = [max(1, self.graph.num_vertices // count) for count in by_preset(CUTS, preset)]
         return [
             cut
             for seed in (CUT_SEEDS.get(preset, (1,)) if small else (1,))
@@ -253,24 +237,11 @@ class _Parted:
         return assign_chunks(guess, self._traffic, WORKERS).worker
 
     def balances(self, out: Measurement, found: Study, seconds: Tensor) -> None:
-        """Divergence and imbalance of the measured times by each workload model."""
+        """Divergence of the measured times by each workload model."""
         for name in WORKLOADS:
             worker = self.assigned(found, seconds, name)
             loads = torch.zeros(WORKERS, dtype=torch.float64).index_add_(0, worker.long(), seconds)
-            _observe_evenness(out, loads, method=name, dataset=self.name)
-
-    def recomputed(self, found: Study, seconds: list[float]) -> Measurement:
-        """Recompute the values of `balances` chunk by chunk."""
-        out = Measurement()
-        for name in WORKLOADS:
-            loads = [0.0] * WORKERS
-            worker = self.assigned(found, torch.tensor(seconds, dtype=torch.float64), name)
-            for owner, spent in zip(worker.tolist(), seconds, strict=True):
-                loads[owner] += spent
-            mean, dims = sum(loads) / WORKERS, {"method": name, "dataset": self.name}
-            out.observe("divergence", max(loads) / max(min(loads), 1e-3 * mean), **dims)
-            out.observe("imbalance", max(loads) / mean, **dims)
-        return out
+            out.observe("divergence", divergence(loads), method=name, dataset=self.name)
 
     def fused(self, out: Measurement, found: Study, timer: ChunkTimer, seconds: Tensor) -> None:
         """The same of workers that run all their chunks as one, as chunk fusion does."""
@@ -281,7 +252,8 @@ class _Parted:
                 for m in range(WORKERS)
             ]
             loads = timer.measure(shares, passes=1).sum(1)
-            _observe_evenness(out, loads, method=name, dataset=self.name, format="fused")
+            dims = {"method": name, "dataset": self.name, "format": "fused"}
+            out.observe("divergence", divergence(loads), **dims)
 
 
 def check_study(found: Study) -> list[ResultCheck]:
@@ -308,26 +280,16 @@ def check_study(found: Study) -> list[ResultCheck]:
     return checks
 
 
-def _observe_evenness(out: Measurement, loads: Tensor, **dims: str) -> None:
-    """Tmax/Tmin and max/mean; a worker without work counts as one of a thousandth of the mean."""
-    mean = float(loads.mean())
-    least = max(float(loads.min()), 1e-3 * mean)
-    out.observe("divergence", float(loads.max()) / least, **dims)
-    out.observe("imbalance", float(loads.max()) / mean, **dims)
+def divergence(loads: Tensor) -> float:
+    """Tmax/Tmin; a worker without work counts as one of a thousandth of the mean."""
+    return float(loads.max()) / max(float(loads.min()), 1e-3 * float(loads.mean()))
 
 
 def _observe_study(out: Measurement, found: Study) -> None:
-    """Every error with its interval, the noise of the clock, and what was measured."""
+    """Every error with its interval, the noise of the clock, and how many chunks were measured."""
     for (encoder, guess), error in found.errors.items():
         ends = {"low": error.low, "high": error.high}
         out.observe("prediction_error", error.mean, phase=encoder, method=guess, **ends)
-    for source, error in found.by_source.items():
-        dims = {"phase": WHOLE, "method": "mlp", "dataset": source}
-        out.observe("prediction_error", error.mean, **dims)
     for encoder, change in found.repeat.items():
         out.observe("prediction_error", change, phase=encoder, method="measured")
-    out.observe("throughput", found.rate / 60)
-    out.observe("operation_time", found.smallest_s, of="smallest")
-    out.observe("operation_time", found.largest_s, of="largest")
-    out.observe("preparation_time", found.train_s, phase="training")
     out.observe("training_chunks", found.trained)

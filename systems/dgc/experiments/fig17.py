@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
-import numpy as np
 import torch
 
 from dgbench.lab import rule_combinations as combine
@@ -21,9 +20,13 @@ from dgbench.lab.quantities import observed, of_rows
 from dgbench.lab.result_checks import ResultCheck, equal, summarised
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Entry
+from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.sequences import load_sequences
+from dgbench.systems.dgc.dealing import deal, open_trainer
+from dgbench.systems.dgc.experiments.partition import weighted
 from dgbench.systems.dgc.experiments.race_runs import kept
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
@@ -35,12 +38,11 @@ from dgbench.systems.dgc.experiments.settings import (
     with_stand_ins,
     workload,
 )
-from dgbench.systems.dgc.partition import PAPER, ChunkSettings
-from dgbench.systems.dgc.recount import EdgeRecount, recounted
+from dgbench.systems.dgc.partition import PAPER, ChunkSettings, partition_chunks, vertices_and_edges
+from dgbench.systems.dgc.plan import WorkerPlan, plan_worker, step_entries
+from dgbench.systems.dgc.recount import EdgeRecount, counted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
-
-if TYPE_CHECKING:
-    from dgbench.systems.dgc.plan import WorkerPlan
+from dgbench.systems.dgc.settings_run import ChunkRankSettings
 
 NAME: Final = "fig17"
 MODEL: Final = "tgcn_2layer"
@@ -62,9 +64,7 @@ TIMED: Final = {"smoke": 2, "quick": 3, "full": 7, "paper": 7}
 
 FAR_BELOW: Final = 10.0
 """Percent of the training time below which a cost is far below it."""
-SECONDS: Final = {
-    part: observed("preparation_time", per="dataset", phase=part) for part in PARTS
-}  # fmt: skip
+SECONDS: Final = {part: observed("preparation_time", per="dataset", phase=part) for part in PARTS}
 PARTITION: Final = SECONDS["generation"] + SECONDS["assignment"]
 JOB: Final = EPOCHS * observed("epoch_time", per="dataset") + PARTITION + SECONDS["fusion"]
 """Seconds of a training job: all epochs and what the paper spends before them."""
@@ -128,91 +128,72 @@ class Fig17(FormExperiment):
     fixed: ClassVar = {"model": MODEL}
     timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
 
+    @one_thread()
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        from dgbench.systems.base.sequences import load_sequences
-
-        graph = BY_NAME[str(cell.params["dataset"])]
-        fewer = {"snapshots": kept(graph.name, "quick")} if context.preset == "quick" else {}
-        task = workload(graph, MODEL, context.preset, **fewer)
+        """Measure processor seconds of each part and of an epoch in one process."""
+        dataset = str(cell.params["dataset"])
+        fewer = {"snapshots": kept(dataset, "quick")} if context.preset == "quick" else {}
+        task = workload(BY_NAME[dataset], MODEL, context.preset, **fewer)
         data = load_sequences(task)
-        with one_thread():
-            return measure(task, data, TIMED[context.preset])
-
-
-def measure(task: Any, data: Any, epochs: int) -> Measurement:
-    """Processor seconds of each part and of an epoch in one process.
-
-    Args:
-        task: a `SequenceWorkload`. data: its snapshots. epochs: to time.
-    """
-    from dgbench.runtime.collectives import LocalCommunicator
-    from dgbench.systems.dgc.dealing import deal, open_trainer
-    from dgbench.systems.dgc.experiments.partition import weighted
-    from dgbench.systems.dgc.partition import partition_chunks, vertices_and_edges
-    from dgbench.systems.dgc.plan import plan_worker, step_entries
-    from dgbench.systems.dgc.settings_run import ChunkRankSettings
-
-    seconds = {}
-    begin = time.process_time()
-    graph, shape = weighted(data, task)
-    supergraph_s = time.process_time() - begin
-    begin = time.process_time()
-    made = partition_chunks(graph, shape.counts(), WORKERS, PAPER, vertices_and_edges, threads=1)
-    whole = time.process_time() - begin
-    begin = time.process_time()
-    partition_chunks(graph, shape.counts(), WORKERS, ChunkSettings(), vertices_and_edges, threads=1)
-    seconds["refinement"] = max(0.0, time.process_time() - begin - whole)
-    # Parts are told by the clock of the wall; their shares divide the processor's time.
-    wall = sum(made.seconds.values()) or 1.0
-    parts = {name: whole * taken / wall for name, taken in made.seconds.items()}
-    seconds["generation"] = supergraph_s + parts["supergraph"] + parts["generation"]
-    seconds["assignment"] = parts["assignment"]
-    entries = step_entries(data, graph, task.norm)
-    begin = time.process_time()
-    plans = [
-        plan_worker(
-            data, graph, made.placement, rank, attention=shape.attention, fusion="spatial",
-            temporal="packed", entries=entries,
+        seconds = {}
+        begin = time.process_time()
+        graph, shape = weighted(data, task)
+        supergraph_s = time.process_time() - begin
+        begin = time.process_time()
+        made = partition_chunks(
+            graph, shape.counts(), WORKERS, PAPER, vertices_and_edges, threads=1
         )
-        for rank in range(WORKERS)
-    ]  # fmt: skip
-    seconds["fusion"] = time.process_time() - begin
-    oracle = SequenceOracle(task, data)
-    taken, gap = [], 0.0
-    with counted_partitions() as partitions:
-        # One worker gets all whatever work is, so nothing is measured for it.
-        settings = ChunkRankSettings(chunks=replace(PAPER, workload="vertices"))
-        dealt = deal(task, data, 1, settings)
-        trainer = open_trainer(LocalCommunicator(), task, data, dealt, settings)
-        for number in range(epochs + 1):
-            begin = time.process_time()
-            loss = float(trainer.train_epoch())
-            taken.append(time.process_time() - begin)
-            if number == 0:
-                gap = abs(loss / oracle.losses[0] - 1)
-        checks = oracle.check_used({"DGC": trainer})
-    found = Measurement(warmup=1, deviation={"loss": gap}, data=describe(data))
-    for part, spent in seconds.items():
-        found.observe("preparation_time", spent, phase=part)
-    found.observe("epoch_time", median(taken[1:]), samples=taken[1:])
-    found.observe("vertex_steps", graph.num_vertices)
-    found.observe("edges", int(torch.count_nonzero(graph.directions() & 1)))
-    found.observe("chunks", made.count)
-    found.observe("partitions", len(partitions))
-    found.observe("epochs", len(taken))
-    edges = EdgeRecount(data)
-    wanted = edges.sizes()
-    wanted.observe("chunks", int(np.unique(made.chunk).size))
-    wanted.observe("partitions", 1)
-    wanted.observe("epochs", epochs + 1)
-    checks += [
-        edges.vertex_steps(graph),
-        edges.partition(made.placement),
-        *recounted(found, wanted),
-        planned_once(plans, graph.num_vertices),
-    ]
-    found.checks = summarised(checks)
-    return found
+        whole = time.process_time() - begin
+        begin = time.process_time()
+        partition_chunks(
+            graph, shape.counts(), WORKERS, ChunkSettings(), vertices_and_edges, threads=1
+        )
+        seconds["refinement"] = max(0.0, time.process_time() - begin - whole)
+        # Parts are told by the clock of the wall; their shares divide the processor's time.
+        wall = sum(made.seconds.values()) or 1.0
+        parts = {name: whole * taken / wall for name, taken in made.seconds.items()}
+        seconds["generation"] = supergraph_s + parts["supergraph"] + parts["generation"]
+        seconds["assignment"] = parts["assignment"]
+        entries = step_entries(data, graph, task.norm)
+        begin = time.process_time()
+        plans = [
+            plan_worker(
+                data, graph, made.placement, rank, attention=shape.attention, fusion="spatial",
+                temporal="packed", entries=entries,
+            )
+            for rank in range(WORKERS)
+        ]  # fmt: skip
+        seconds["fusion"] = time.process_time() - begin
+        oracle = SequenceOracle(task, data)
+        taken, gap = [], 0.0
+        with counted_partitions() as partitions:
+            # One worker gets all whatever work is, so nothing is measured for it.
+            settings = ChunkRankSettings(chunks=replace(PAPER, workload="vertices"))
+            dealt = deal(task, data, 1, settings)
+            trainer = open_trainer(LocalCommunicator(), task, data, dealt, settings)
+            for number in range(TIMED[context.preset] + 1):
+                begin = time.process_time()
+                loss = float(trainer.train_epoch())
+                taken.append(time.process_time() - begin)
+                if number == 0:
+                    gap = abs(loss / oracle.losses[0] - 1)
+            checks = oracle.check_used({"DGC": trainer})
+        found = Measurement(warmup=1, deviation={"loss": gap}, data=describe(data))
+        for part, spent in seconds.items():
+            found.observe("preparation_time", spent, phase=part)
+        found.observe("epoch_time", median(taken[1:]), samples=taken[1:])
+        found.observe("partitions", len(partitions))
+        found.observe("epochs", len(taken))
+        edges = EdgeRecount(data)
+        checks += [
+            counted({"partitions": len(partitions), "epochs": len(taken)},
+                    {"partitions": 1, "epochs": TIMED[context.preset] + 1}),
+            edges.vertex_steps(graph),
+            edges.partition(made.placement),
+            planned_once(plans, graph.num_vertices),
+        ]  # fmt: skip
+        found.checks = summarised(checks)
+        return found
 
 
 def planned_once(plans: Sequence[WorkerPlan], vertices: int) -> ResultCheck:

@@ -12,6 +12,8 @@ from itertools import accumulate, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from torch import Tensor
+
 from dgbench.lab import rule_combinations as combine
 from dgbench.lab import rules
 from dgbench.lab.charts import chart, failures, gap
@@ -28,12 +30,9 @@ from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.plain_sequences import PlainSequences
-from dgbench.systems.base.sequences import (
-    SequenceTrainer,
-    SequenceWorkload,
-    load_sequences,
-)
+from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload, load_sequences
 from dgbench.systems.dgc.dealing import WorkAssignment, connect, deal, open_trainer
+from dgbench.systems.dgc.experiments.common import RankGrid
 from dgbench.systems.dgc.experiments.race_rows import dataset_title
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
@@ -49,7 +48,6 @@ from dgbench.systems.dgc.experiments.race_runs import (
     replicas_equal,
     task_of,
 )
-from dgbench.systems.dgc.experiments.rank_grid import RankGrid
 from dgbench.systems.dgc.experiments.settings import FORMS, MODEL_TITLES, MODELS
 from dgbench.systems.dgc.recount import EdgeRecount
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle, last_gradients
@@ -57,8 +55,6 @@ from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.turns import TrainedAnswers, ask_trained
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from dgbench.datasets import SnapshotSequence
     from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
@@ -67,14 +63,7 @@ SYSTEMS: Final = (*BASELINE_NAMES, PLAIN, EXACT, DGC)
 LR: Final = 0.01
 """Not printed; large enough that the epochs of quick lead somewhere."""
 
-GRAPHS: Final = {
-    "smoke": ("email-eu-core",),
-    "quick": ("sx-mathoverflow",),
-    None: ("epinions-2011-ratings", "sx-mathoverflow", "wikipedia", "epinions"),
-}
 EPOCHS: Final = {"smoke": 2, "quick": 10, "full": 60, "paper": 100}
-RANKS: Final = {"smoke": 2, "quick": 2, "full": 4, "paper": 4}
-TIMEOUTS_S: Final = {"smoke": 30, "quick": 60, "full": 1800, "paper": 7200}
 STEPS: Final[dict[Preset, dict[str, int]]] = {
     "quick": {"sx-mathoverflow": 4},
     "full": {"sx-mathoverflow": 12, "wikipedia": 12},
@@ -251,12 +240,16 @@ class Fig18(FormExperiment, RankGrid):
     }
     control = {"model": MODELS[0]}
     axes = {
-        "dataset": GRAPHS,
+        "dataset": {
+            "smoke": ("email-eu-core",),
+            "quick": ("sx-mathoverflow",),
+            None: ("epinions-2011-ratings", "sx-mathoverflow", "wikipedia", "epinions"),
+        },
         "model": {"smoke": MODELS[:1], "quick": MODELS[:1], None: MODELS},
-        "ranks": {preset: (ranks,) for preset, ranks in RANKS.items()},
+        "ranks": {"smoke": (2,), "quick": (2,), None: (4,)},
     }
     group = "{dataset}/{model}"
-    timeout_s = TIMEOUTS_S
+    timeout_s = {"smoke": 30, "quick": 60, "full": 1800, "paper": 7200}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         preset, ranks = context.preset, int(cell.params["ranks"])  # type: ignore[arg-type]
@@ -273,10 +266,7 @@ class Fig18(FormExperiment, RankGrid):
         dealt = {n: deal(task, data, ranks, s, device=context.device) for n, s in chosen.items()}
         if self.controls(cell):
             chosen, dealt = ({**one, AGAIN: one[DGC]} for one in (chosen, dealt))
-        plain = PlainSequences(task, data, device=context.device)
-        start = {ONE: plain.evaluate()}
-        gradients, curve = _curve(plain, EPOCHS[preset])
-        slopes, curves = {ONE: gradients}, {ONE: curve}
+        trained = {ONE: _learn(PlainSequences(task, data, device=context.device), EPOCHS[preset])}
         before_ranks()
         found = launch(
             _train,
@@ -287,40 +277,39 @@ class Fig18(FormExperiment, RankGrid):
             threads=1,
             seed=task.seed,
         )
-        start |= found[0].start
-        slopes |= found[0].gradients
-        curves |= found[0].curves
-        gaps = {name: oracle.gap(start[name], slopes[name]) for name in chosen}
-        later = oracle.checks_at(found[0].later.state)
+        answers = [later for _, later in found]
+        trained |= found[0][0]
+        gaps = [oracle.gap(trained[name].output, trained[name].gradients) for name in chosen]
+        state = answers[0].state
+        later = oracle.checks_at(state)
         checks = []
-        for name, curve in curves.items():
+        for name, one in trained.items():
             stale = name in chosen and chosen[name].stale
-            losses = curve["loss"][: 1 if stale else None]
-            checks += oracle.check_start(start[name], slopes[name], losses, name)
+            losses = one.curve["loss"][: 1 if stale else None]
+            checks += oracle.check_start(one.output, one.gradients, losses, name)
         edges = EdgeRecount(data)
         for name in chosen:
-            own, state = found[0].later.answers[name], found[0].later.state
+            own = answers[0].answers[name]
             checks += later(own, name)
             checks += oracle.liveness(own, state, name, now=state)
-            checks.append(replicas_equal([rank.later for rank in found], name))
+            checks.append(replicas_equal(answers, name))
             checks.append(edges.partition(dealt[name].placement, name))
         out = Measurement(
-            deviation={"gradient": max(gaps.values())},
+            deviation={"gradient": max(gaps)},
             data=describe(data),
             notes=[f"{ranks} processes of one machine over Gloo"],
             checks=summarised(checks),
         )
-        if AGAIN in curves:
-            sides = (curves[name]["epoch_time"] for name in (DGC, AGAIN))
+        if AGAIN in trained:
+            sides = (trained[name].curve["epoch_time"] for name in (DGC, AGAIN))
             for pair in zip(*map(_fifths, sides), strict=True):
                 observe_control(out, *([seconds] for seconds in pair), setting=DGC)
-            del curves[AGAIN]
-        for name, curve in curves.items():
-            for metric, line in curve.items():
+            del trained[AGAIN]
+        for name, one in trained.items():
+            for metric, line in one.curve.items():
                 for epoch, value in enumerate(line):
                     out.observe(metric, value, setting=name, epoch=epoch)
         out.observe("epochs", EPOCHS[preset])
-        out.observe("snapshots", len(data) - 1)
         return out
 
 
@@ -330,24 +319,19 @@ def _fifths(seconds: Sequence[float]) -> list[float]:
     return [median(seconds[a:b]) for a, b in pairwise(bounds) if b > a]
 
 
-Curves = dict[str, dict[str, list[float]]]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class _Trained:
-    """Results of one rank, by system.
+class Training:
+    """Training of one system.
 
     Attributes:
-        start: outputs of the untrained model.
+        output: of the untrained model.
         gradients: of the first epoch, which sends everything.
-        curves: of training.
-        later: what the systems answer after it.
+        curve: `loss` before each epoch, `accuracy` on what is held out after it, and its seconds.
     """
 
-    start: dict[str, Tensor]
-    gradients: dict[str, dict[str, Tensor]]
-    curves: Curves
-    later: TrainedAnswers
+    output: Tensor
+    gradients: dict[str, Tensor]
+    curve: dict[str, list[float]]
 
 
 def _train(
@@ -358,42 +342,31 @@ def _train(
     dealt: Mapping[str, WorkAssignment],
     epochs: int,
     drawn: str,
-) -> _Trained:
-    """Be one rank: train with each system in turn, from the same parameters.
-
-    Args:
-        comm: of the rank.
-        task, data, chosen, dealt, epochs: of the cell.
-        drawn: system at whose parameters all are asked in the end.
-    """
-    start: dict[str, Tensor] = {}
-    gradients: dict[str, dict[str, Tensor]] = {}
-    curves: Curves = {}
+) -> tuple[dict[str, Training], TrainedAnswers]:
+    """Be one rank: train with each system in turn, from the same parameters; the first one returns
+    what it found. In the end all are asked at the parameters of the system that was drawn."""
     trainers: dict[str, ChunkRankTrainer] = {}
+    trained: dict[str, Training] = {}
     for name, settings in chosen.items():
         connect(comm, settings)
         trainers[name] = open_trainer(comm, task, data, dealt[name], settings)
-        start[name] = trainers[name].evaluate()
-        gradients[name], curves[name] = _curve(trainers[name], epochs, comm)
+        trained[name] = _learn(trainers[name], epochs, comm)
         trainers[name].close()
     later = ask_trained(comm, trainers, chosen, drawn)
-    if comm.rank > 0:
-        start, gradients, curves = {}, {}, {}
-    return _Trained(start, gradients, curves, later)
+    return trained if comm.rank == 0 else {}, later
 
 
-def _curve(
-    trainer: SequenceTrainer, epochs: int, comm: Communicator | None = None
-) -> tuple[dict[str, Tensor], dict[str, list[float]]]:
-    """Gradients of the first step; loss before each, test accuracy after it, and its seconds."""
-    found: dict[str, list[float]] = {"loss": [], "accuracy": [], "epoch_time": []}
-    first: dict[str, Tensor] = {}
-    for _ in range(epochs):
+def _learn(trainer: SequenceTrainer, epochs: int, comm: Communicator | None = None) -> Training:
+    """Train for some epochs."""
+    curve: dict[str, list[float]] = {"loss": [], "accuracy": [], "epoch_time": []}
+    output, gradients = trainer.evaluate(), dict[str, Tensor]()
+    for epoch in range(epochs):
         if comm is not None:
             comm.barrier()
         begin = time.perf_counter()
-        found["loss"].append(trainer.train_epoch())
-        found["epoch_time"].append(time.perf_counter() - begin)
-        first = last_gradients(trainer) if len(found["loss"]) == 1 else first
-        found["accuracy"].append(trainer.accuracy())
-    return first, found
+        curve["loss"].append(trainer.train_epoch())
+        curve["epoch_time"].append(time.perf_counter() - begin)
+        if epoch == 0:
+            gradients = last_gradients(trainer)
+        curve["accuracy"].append(trainer.accuracy())
+    return Training(output, gradients, curve)

@@ -16,7 +16,6 @@ from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.dgc.experiments.lifetimes import Lifetimes, gini
 from dgbench.systems.dgc.experiments.settings import BY_NAME, papers_first
 from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs
-from dgbench.systems.dgc.recount import recounted, unevenness
 
 EDGE_GRID = tuple(2.0 ** (k / 2) for k in range(-12, 11))
 """Edges of a snapshot, in means of the graph, at which its distribution is kept."""
@@ -78,26 +77,5 @@ class Fig3(SizesOfGraphs):
             limits = np.asarray(grid) * unit * (1 + 1e-12)
             for k, below in enumerate(np.searchsorted(ordered, limits, side="right")):
                 out.observe("cumulative_share", below / max(1, size), of=kind, bin=k)
-        out.observe("snapshots", found.steps)
-        out.observe("vertices", int(found.first.size), of="present")
-        out.checks = [found.check(), *recounted(out, recomputed(found))]
+        out.checks = [found.check()]
         return out
-
-
-def recomputed(found: Lifetimes) -> Measurement:
-    """Recompute the values from their definition, by a recount."""
-    recount, out = found.recount, Measurement()
-    of = {"lengths": (recount.lengths, found.steps, LENGTH_GRID)}
-    if recount.all:
-        of["edges"] = (recount.edges, recount.edges.sum() / found.steps, EDGE_GRID)
-    for kind, (numbers, unit, grid) in of.items():
-        ordered = sorted(numbers.tolist())
-        if not ordered:
-            continue
-        middle = max(1.0, (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
-        out.observe("gini_index", unevenness(numbers), of=kind)
-        out.observe("quantile_ratio", ordered[-1] / middle, of=kind, quantile=1.0)
-        for k, limit in enumerate(grid):
-            below = (numbers <= limit * unit * (1 + 1e-12)).sum()
-            out.observe("cumulative_share", int(below) / len(ordered), of=kind, bin=k)
-    return out

@@ -14,9 +14,11 @@ from dgbench.lab.figure_forms import StackedTime, Sweep
 from dgbench.lab.quantities import computed
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, RunContext
+from dgbench.systems.dgc.experiments.common import RankGrid
 from dgbench.systems.dgc.experiments.fig5 import spread
-from dgbench.systems.dgc.experiments.race_quantities import (
+from dgbench.systems.dgc.experiments.race_rows import (
     Numbers,
+    RaceRecord,
     apart,
     epoch_total,
     gain,
@@ -27,7 +29,6 @@ from dgbench.systems.dgc.experiments.race_quantities import (
     phase_times,
     races_on,
 )
-from dgbench.systems.dgc.experiments.race_rows import RaceRecord
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     PHASES_FROM,
@@ -40,7 +41,6 @@ from dgbench.systems.dgc.experiments.race_runs import (
     jobs_of,
     race,
 )
-from dgbench.systems.dgc.experiments.rank_grid import RankGrid
 from dgbench.systems.dgc.experiments.settings import FORMS, GRAPHS, HELD, standing_in
 from dgbench.systems.dgc.turns import CLOCKED
 
@@ -206,6 +206,6 @@ class Fig4(RankGrid, FormExperiment):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graphs = str(cell.params["graphs"])
         chosen = contenders(*PLACED)
-        jobs = jobs_of((HELD_GRAPH.get(graphs, graphs),), (MODEL,), context.preset, chosen)
+        jobs = jobs_of(HELD_GRAPH.get(graphs, graphs), (MODEL,), context.preset, chosen)
         sizes = {name: of[context.preset] for name, of in SIZES.items()}
         return race(jobs, int(cell.params["ranks"]), context, control=True, **sizes)  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from dgbench.systems.dgc.experiments.fig3 import WIDE
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, quarters
 from dgbench.systems.dgc.experiments.settings import BY_NAME, papers_first
 from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs
-from dgbench.systems.dgc.recount import recounted
 
 QUARTERS = (1, 2, 3, 4)
 EDGES = {"of": "edges"}
@@ -72,21 +71,5 @@ class Fig5(SizesOfGraphs):
             numbers = found.present(of["presence"]) if "presence" in of else found.edges
             for quarter, mean in zip(QUARTERS, quarters(numbers), strict=True):
                 out.observe("estimate", mean, quarter=quarter, **of)
-        out.observe("snapshots", found.steps)
-        out.checks = [found.check(), *recounted(out, recomputed(found))]
+        out.checks = [found.check()]
         return out
-
-
-def recomputed(found: Lifetimes) -> Measurement:
-    """Means of quarters from a recount; the first quarters take what is left over."""
-    recount, out = found.recount, Measurement()
-    for of in KINDS:
-        numbers = (recount.present(of["presence"]) if "presence" in of else recount.edges).tolist()
-        size, more = divmod(len(numbers), len(QUARTERS))
-        begin = 0
-        for quarter in QUARTERS:
-            part = numbers[begin : begin + size + (quarter <= more)]
-            begin += len(part)
-            if min(part, default=0) >= 0:  # else there is a snapshot that was not recounted
-                out.observe("estimate", sum(part) / max(1, len(part)), quarter=quarter, **of)
-    return out

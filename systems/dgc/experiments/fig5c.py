@@ -12,16 +12,18 @@ from dgbench.lab.quantities import computed
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
+from dgbench.systems.dgc.experiments.common import RankGrid
 from dgbench.systems.dgc.experiments.fig4 import MODEL, RACE_FORMS, SIZES, TIMEOUTS_S
 from dgbench.systems.dgc.experiments.fig5 import QUARTERS
-from dgbench.systems.dgc.experiments.race_quantities import (
+from dgbench.systems.dgc.experiments.race_rows import (
     Numbers,
+    RaceRecord,
     epoch_total,
     gain,
     of_placements,
     phase_times,
+    races,
 )
-from dgbench.systems.dgc.experiments.race_rows import RaceRecord, races
 from dgbench.systems.dgc.experiments.race_runs import (
     CONTIGUOUS,
     PHASES_FROM,
@@ -33,7 +35,6 @@ from dgbench.systems.dgc.experiments.race_runs import (
     contenders,
     race,
 )
-from dgbench.systems.dgc.experiments.rank_grid import RankGrid
 from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
 
 NAME: Final = "fig5c"

@@ -78,11 +78,8 @@ class Fig7(FormExperiment):
     }
     timeout_s: ClassVar = {"full": 900, "paper": 900, None: 60}
 
+    @one_thread()
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        with one_thread():
-            return self._run(cell, context)
-
-    def _run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         snapshots = {"snapshots": None} if context.preset != "smoke" else {}
         task = workload(graph, MODELS[0], context.preset, **snapshots)
@@ -93,14 +90,6 @@ class Fig7(FormExperiment):
         places = four(cut.statistics, made.cap)
         chunks = [cut[place] for place in places]
         found = Measurement(data=describe(data))
-        found.observe("vertex_steps", made.cap, of="cap")
-        found.observe("chunks", made.count)
-        sizes = cut.statistics
-        for name, place in zip(CHOSEN, places, strict=True):
-            found.observe("vertex_steps", int(sizes.vertices[place]), of=name)
-            found.observe("edges", int(sizes.edges[place]), of=name)
-            found.observe("vertices", int(sizes.sequences[place]), of=name)
-            found.observe("snapshots", int(sizes.longest[place]), of=name)
         checks = [*check_cut(EdgeRecount(data), cut, set(places), made.cap)]
         for model in MODELS[:2] if context.preset == "quick" else MODELS:
             net = model_named(model, task.feature_dim, task.hidden_dim)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import torch
 
 from dgbench.lab import rule_combinations as combine
@@ -24,31 +22,28 @@ from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.kept import KeptLosses
 from dgbench.systems.base.race import audited, relative
+from dgbench.systems.base.sequences import load_sequences, sequence_model
 from dgbench.systems.base.turns import turn_rounds, turns_of
 from dgbench.systems.dgc.boundary_loads import FUSED, UNFUSED, count_boundary, recounted_loads
 from dgbench.systems.dgc.chunk_memory import kept_by_chunks
 from dgbench.systems.dgc.experiments.common import observe_gains, trainer_on_one
 from dgbench.systems.dgc.experiments.settings import BY_NAME, FORMS, MODELS, workload
 from dgbench.systems.dgc.loading import OFF, ON, SETTINGS, SPATIAL, TEMPORAL, dealt_out
+from dgbench.systems.dgc.plan import plan_worker
 from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.time_encoders import CONTENDERS, PADDED, time_encoders
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from dgbench.datasets import SnapshotSequence
     from dgbench.systems.base.sequences import SequenceWorkload
     from dgbench.systems.dgc.dealing import WorkAssignment
-    from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 WORKERS: Final = {"smoke": 2, "quick": 2, "full": 4, "paper": 8}
-GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
-    "smoke": ("email-eu-core",),
-    "quick": ("email-eu-core",),
-    "full": ("email-eu-core", "wikipedia", "sx-mathoverflow"),
-    "paper": ("email-eu-core", "wikipedia", "sx-mathoverflow", "amazon", "epinions", "movie",
-              "stack"),
+SMALL: Final = ("email-eu-core", "wikipedia", "sx-mathoverflow")
+GRAPHS: Final = {
+    "smoke": SMALL[:1], "quick": SMALL[:1], "full": SMALL,
+    "paper": (*SMALL, "amazon", "epinions", "movie", "stack"),
 }  # fmt: skip
 FIRST: Final = {"smoke": 6, "quick": 8, "full": None, "paper": None}
 """Snapshots from the first on, of which the last is the target; a small graph's end is sparse."""
@@ -59,8 +54,6 @@ EPOCHS: Final = {"smoke": 3, "quick": 3, "full": 5, "paper": 5}
 MAIN: Final = "mpnn_lstm_bare"
 ONE_MODEL: Final = ("smoke", "quick")
 """Where only epochs of MAIN are timed; the other models are compared alone."""
-LIMIT: Final = 0.25
-"""Memory of a fused chunk where it is limited, over that of all chunks together."""
 
 NEAR: Final = 0.05
 """Change of a chunk's memory up to which it is nearly the same."""
@@ -149,8 +142,6 @@ class FusionAblation(FormExperiment):
         ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        from dgbench.systems.base.sequences import load_sequences
-
         preset, model = context.preset, str(cell.params["model"])
         task = workload(BY_NAME[str(cell.params["dataset"])], model, preset, snapshots=None)
         data = load_sequences(task)
@@ -186,66 +177,29 @@ def _epochs(
         slopes = {name: trainer.gradients(0) for name, trainer in trainers.items()}
         worst = max(oracle.gap(outputs[name], slopes[name]) for name in trainers)
         found.deviation = {"output": worst}
-        _observe_gaps(found, outputs, slopes)
+        grads = {name: torch.cat([g.flatten() for g in of.values()]) for name, of in slopes.items()}
+        for name in (SPATIAL, TEMPORAL, ON):
+            for of, made in (("forward", outputs), ("backward", grads)):
+                found.observe("deviation", relative(made[name], made[OFF]), of=of, setting=name)
     preset, turns = context.preset, 0
     audits: list[ResultCheck] = []
     losses: dict[str, list[float]] = {}
     if preset not in ONE_MODEL or task.model == MAIN:
         taken = turns_of(trainers, TURNS[preset], SECONDS[preset])
-        seconds, losses = taken.seconds, taken.losses
-        turns = len(seconds[OFF])
-        for name, times in seconds.items():
+        losses, turns = taken.losses, len(taken.seconds[OFF])
+        for name, times in taken.seconds.items():
             found.observe("epoch_time", median(times), setting=name)
-        observe_gains(found, seconds, OFF)
+        observe_gains(found, taken.seconds, OFF)
         audits = audited(taken, task, context, data)
     found.observe("turns", turns)
-    for name, trainer in trainers.items():
-        found.observe("chunks", len(trainer.plan.structure.groups), of="structure", setting=name)
-        zeros = trainer.plan.time.padding * trainer.model.spatial_dim
-        found.observe("padding", zeros, setting=name)
-    if not compare:
-        found.checks = kept.checks(losses)
-    else:
+    if compare:
         edges, checks = EdgeRecount(data), oracle.check_used(trainers, timed=turns > 0)
         kept.keep(losses, checks)
-        found.checks = [
-            *checks,
-            edges.vertex_steps(dealt.graph),
-            edges.partition(dealt.placement),
-            *recounted(found, _held(trainers, dealt)),
-        ]
+        found.checks = [*checks, edges.vertex_steps(dealt.graph), edges.partition(dealt.placement)]
+    else:
+        found.checks = kept.checks(losses)
     found.checks += audits
     return found
-
-
-def _held(trainers: Mapping[str, ChunkRankTrainer], dealt: WorkAssignment) -> Measurement:
-    """Groups and zeros of each setting from its tensors; unfused, a group for each unit."""
-    wanted = Measurement()
-    for name, trainer in trainers.items():
-        plan = trainer.plan.time
-        runs = [run for stage in plan.stages for run in stage.groups] + list(plan.groups)
-        empty = sum(int((run.rows.sequence < 0).sum()) for run in runs)
-        wanted.observe("padding", empty * trainer.model.spatial_dim, setting=name)
-        whole = SETTINGS[name][0] == "whole"
-        groups = 1 if whole else np.unique(dealt.placement.unit).size
-        wanted.observe("chunks", groups, of="structure", setting=name)
-    return wanted
-
-
-def _observe_gaps(
-    found: Measurement,
-    outputs: Mapping[str, Tensor],
-    slopes: Mapping[str, Mapping[str, Tensor]],
-) -> None:
-    """Observe deviations of fused from unfused results, forward, backward, and largest."""
-    grads = {name: torch.cat([g.flatten() for g in of.values()]) for name, of in slopes.items()}
-    worst = 0.0
-    for name in (SPATIAL, TEMPORAL, ON):
-        for of, made in (("forward", outputs), ("backward", grads)):
-            gap = relative(made[name], made[OFF])
-            found.observe("deviation", gap, of=of, setting=name)
-            worst = max(worst, gap)
-    found.observe("deviation", worst)
 
 
 def _memory(
@@ -255,44 +209,17 @@ def _memory(
     context: RunContext,
     found: Measurement,
 ) -> None:
-    """Bytes of every chunk in some epochs, and fusion within a limit of those of the first."""
-    from dgbench.systems.base.sequences import sequence_model
-    from dgbench.systems.dgc.fusion import fuse_units, shared_rows, unit_loads, unit_memory
-    from dgbench.systems.dgc.plan import plan_worker
-    from dgbench.systems.dgc.volumes import shape_of
-
-    placement = dealt.placement
+    """Change of every chunk's bytes over some epochs, from the first and from the second on."""
     plan = plan_worker(
-        data, dealt.graph, placement, 0, attention=True, norm=task.norm, entries=dealt.entries
+        data, dealt.graph, dealt.placement, 0, attention=True, norm=task.norm, entries=dealt.entries
     ).structure
     if not plan.groups:
         return
     model = sequence_model(task).to(context.device)
     kept = kept_by_chunks(model, plan, context.device, EPOCHS[context.preset])
-    first = kept[0].clamp(min=1)
-    change = float(((kept - kept[0]).abs() / first).max())
-    units = torch.cat([group.units for group in plan.groups])
-    memory = torch.zeros(placement.units, dtype=torch.float64)
-    memory[units] = kept[0].double()
-    unit = placement.unit[plan.rows].long()
-    limit = max(1.0, LIMIT * float(memory.sum()))
-    fused = fuse_units(shared_rows(plan.csr, unit, placement.units), memory=memory, limit=limit)
-    shape = shape_of(model)
-    guess = unit_memory(plan.csr, unit, placement.units, sum(shape.round_dims) + shape.spatial_dim)[
-        units
-    ]
-    later = float(((kept[1:] - kept[1]).abs() / kept[1].clamp(min=1)).max())
-    found.observe("deviation", change, of="memory")
-    found.observe("deviation", later, of="memory_later")
-    by_model = float((guess / kept[0].double().clamp(min=1)).median())
-    found.observe("predicted_memory", by_model)
-    found.observe("epochs", kept.shape[0], of="memory")
-    found.observe("chunks", kept.shape[1], of="memory")
-    found.observe("memory", int(kept[0].sum()))
-    found.observe("chunks", int(torch.unique(fused.group[unit]).numel()), of="limit")
-    rows = int(unit_loads(plan.csr, fused.group[unit], placement.units).sum())
-    found.observe("rows_loaded", rows, of="limit")
-    found.observe("rows_loaded", plan.loads, of="worker")
+    for of, begin in (("memory", 0), ("memory_later", 1)):
+        change = (kept[begin:] - kept[begin]).abs() / kept[begin].clamp(min=1)
+        found.observe("deviation", float(change.max()), of=of)
 
 
 def _encoders(
@@ -310,8 +237,4 @@ def _encoders(
     )  # fmt: skip
     for name, form in timed.items():
         found.observe("operation_time", median(form.seconds), format=name)
-        found.observe("deviation", form.deviation, format=name)
-        found.observe("padding", form.zeros, format=name)
         found.checks += form.checks
-    seconds = {name: form.seconds for name, form in timed.items()}
-    observe_gains(found, seconds, PADDED, "format")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.sequences import load_sequences, sequence_model, vertex_steps
 from dgbench.systems.dgc.controls import timed_cut
 from dgbench.systems.dgc.experiments.settings import BY_NAME, FORMS, GRAPHS, MODELS, workload
 from dgbench.systems.dgc.partition import (
@@ -37,6 +37,7 @@ from dgbench.systems.dgc.recount import EdgeRecount, drawn, recounted
 from dgbench.systems.dgc.refinement import hypergraph_of
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import SPATIAL, Shape, shape_of, traffic_of
+from dgbench.systems.dgc.workloads import workload_of
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -50,13 +51,12 @@ LABELS_ONCE: Final = "chunks-labels-once"
 
 PLACED: Final[Mapping[str, Callable[[Supergraph, int], Placement]]] = {
     "snapshots": by_snapshots,
-    "snapshots-contiguous": lambda graph, workers: by_snapshots(graph, workers, contiguous=True),
+    CONTIGUOUS: lambda graph, workers: by_snapshots(graph, workers, contiguous=True),
     "sequences": by_sequences,
     "both": by_both,
 }
 ANY_SPAN: Final = "chunks-any-span"
 """Chunks of a recurrence without a limit of span, as general partitioners know none."""
-CONTROLS: Final = ("metis", "kahypar")
 
 WORKERS: Final = (4, 8)
 DATASETS: Final = ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow",
@@ -157,9 +157,6 @@ class Partition(FormExperiment):
     timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        from dgbench.systems.base.sequences import load_sequences
-        from dgbench.systems.dgc.workloads import workload_of
-
         graph = BY_NAME[str(cell.params["dataset"])]
         long = context.preset in ("full", "paper")
         # Real data is taken whole: windows and snapshots decide what is sent.
@@ -177,15 +174,12 @@ class Partition(FormExperiment):
                 WORKERS,
                 settings=ChunkSettings(rounds=ROUNDS.get(context.preset)),
                 controls=("metis", "kahypar") if long and graph.name in SLOW else ("metis",),
-                timed_balance_s=1.0 if long else 0.0,
                 rest=partial(workload_of, "mlp") if long else None,
             )
 
 
 def weighted(data: SnapshotSequence, task: SequenceWorkload) -> tuple[Supergraph, Shape]:
     """The supergraph of a task, its edges weighted as profiled, and the model's shape."""
-    from dgbench.systems.base.sequences import sequence_model, vertex_steps
-
     shape = shape_of(sequence_model(task))
     counts = shape.counts()
     spatial, temporal = counts.weights()
@@ -195,28 +189,6 @@ def weighted(data: SnapshotSequence, task: SequenceWorkload) -> tuple[Supergraph
     return graph, shape
 
 
-def vertex_work(graph: Supergraph) -> Tensor:
-    """int64[V]: a unit for the vertex-step and one for each edge that ends there."""
-    return 1 + graph.incoming().indptr.diff()
-
-
-def measured_balance(
-    graph: Supergraph, placement: Placement, shape: Shape, budget_s: float
-) -> float:
-    """Largest over mean time of workers, each's vertex-steps timed as one chunk, both encoders."""
-    from dgbench.systems.dgc.chunk_samples import GraphChunks
-    from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named, model_of
-
-    model = model_named(model_of(shape), shape.feature_dim, shape.hidden_dim)
-    timer = ChunkTimer(model, least=2, most=5, aim_s=budget_s / (2 * placement.workers))
-    total = torch.zeros(placement.workers, dtype=torch.float64)
-    for encoder, worker in enumerate((placement.structure, placement.time)):
-        shares = GraphChunks(graph, worker.to(torch.int32), placement.workers, "workers")
-        seconds = timer.measure([shares[p] for p in range(placement.workers)], passes=2)
-        total += seconds[:, encoder]
-    return _imbalance(total)
-
-
 def count_partitions(
     data: SnapshotSequence,
     tasks: Mapping[str, SequenceWorkload],
@@ -224,13 +196,11 @@ def count_partitions(
     *,
     settings: ChunkSettings,
     controls: tuple[str, ...] = ("metis",),
-    timed_balance_s: float = 0.0,
     rest: Callable[[Shape], Callable[[ChunkStatistics], Tensor]] | None = None,
 ) -> Measurement:
     """Count every partition (`method`) for every model and number of workers.
 
-    `chunks-any-span` is there for recurrences, for comparison with general partitioners. The
-    imbalance is by vertices and edges; of chunks also by time where it is asked for.
+    `chunks-any-span` is there for recurrences, for comparison with general partitioners.
 
     Args:
         data: T snapshots and the target.
@@ -238,49 +208,40 @@ def count_partitions(
         workers: numbers of workers.
         settings: of the partition by chunks.
         controls: general partitioners beside it.
-        timed_balance_s: seconds to time workers' shares for; 0: not.
         rest: a workload model for a shape; None: vertices and edges.
     """
     found = Measurement(data=describe(data))
-    found.observe("snapshots", len(data) - 1)
     notes: list[str] = []
     checks: list[ResultCheck] = []
-    edges, longest = EdgeRecount(data), 0
+    edges = EdgeRecount(data)
     for model, task in tasks.items():
         graph, shape = weighted(data, task)
         checks.append(edges.vertex_steps(graph))
-        hears, work = graph.incoming(), vertex_work(graph)
+        hears = graph.incoming()
         if model == next(iter(tasks)):  # the same for all
             longest = int(graph.start.diff().max()) if graph.num_vertices else 0
             found.observe("vertex_steps", graph.num_vertices)
             found.observe("edges", hears.nnz)
             found.observe("vertex_steps", longest, of="longest")
-        found.observe("edges", graph.csr.nnz // 2, of="supergraph", model=model)
         guess = rest(shape) if rest is not None else vertices_and_edges
         chosen = drawn(workers, 1)
         for size in workers:
-            made = _placements(graph, shape, work, size, settings, controls, guess, notes)
+            made = _placements(graph, shape, size, settings, controls, guess, notes)
             others = drawn([name for name in made if name != "chunks"], 1)
-            for name, (placement, seconds) in made.items():
+            for name, placement in made.items():
                 dims = {"model": model, "ranks": size, "method": name}
                 sent = traffic_of(graph, hears, placement, shape)
                 forward = [flow.name for flow in sent.select(direction="forward")]
-                stages, span = critical_path(graph, placement)
-                exchanges = {
-                    "spatial": sum(n.startswith(SPATIAL) for n in forward),
-                    "temporal": sum(n in ("state", "time") for n in forward),
-                }
+                exchanges = (
+                    sum(n.startswith(SPATIAL) for n in forward),
+                    sum(n in ("state", "time") for n in forward),
+                )
                 heard = most_heard(graph, placement, shape)
-                parts = {"spatial": sent.spatial, "temporal": sent.temporal}
-                _observe(found, dims, sent.bytes(), parts, exchanges, heard)
-                observe_work(found, dims, shape, work_balance(graph, placement, work), stages, span)
-                found.observe("preparation_time", seconds, **dims)
+                span = 1.0 if shape.attention else critical_path(graph, placement)[1]
+                _observe(found, dims, (sent.spatial, sent.temporal), exchanges, heard, span)
                 checks.append(edges.partition(placement, name))
                 if size in chosen and name in ("chunks", *others):
                     checks += recounted(found, _recount(edges, placement, shape, dims))
-                if name == "chunks" and timed_balance_s:
-                    balance = measured_balance(graph, placement, shape, timed_balance_s)
-                    found.observe("imbalance", balance, of="time", **dims)
     found.notes = list(dict.fromkeys(notes))
     found.checks = [*checks, *recounted(found, edges.sizes())]
     return found
@@ -289,31 +250,19 @@ def count_partitions(
 def _observe(
     found: Measurement,
     dims: Mapping[str, Any],
-    sent: int,
-    parts: Mapping[str, int],
-    exchanges: Mapping[str, int],
+    sent: tuple[int, int],
+    exchanges: tuple[int, int],
     heard: int,
-) -> None:
-    """Bytes of an epoch, exchanges of a forward pass, and steps needed of other workers."""
-    found.observe("exchanged", sent, **dims)
-    for of in ("spatial", "temporal"):
-        found.observe("exchanged", parts[of], of=of, **dims)
-        found.observe("exchanges", exchanges[of], of=of, **dims)
-    found.observe("remote_steps", heard, **dims)
-
-
-def observe_work(
-    found: Measurement,
-    dims: Mapping[str, Any],
-    shape: Shape,
-    balance: float,
-    stages: int,
     span: float,
 ) -> None:
-    """Balance of a placement's work, and how serial its time encoder is; attention is not."""
-    found.observe("imbalance", balance, **dims)
-    found.observe("stages", 1 if shape.attention else stages, **dims)
-    found.observe("span", 1.0 if shape.attention else span, **dims)
+    """Bytes of an epoch and exchanges of a forward pass, spatial and temporal, steps needed of
+    other workers, and how serial the time encoder is; attention is not."""
+    found.observe("exchanged", sum(sent), **dims)
+    for of, size, count in zip(("spatial", "temporal"), sent, exchanges, strict=True):
+        found.observe("exchanged", size, of=of, **dims)
+        found.observe("exchanges", count, of=of, **dims)
+    found.observe("remote_steps", heard, **dims)
+    found.observe("span", span, **dims)
 
 
 def _recount(
@@ -321,13 +270,11 @@ def _recount(
 ) -> Measurement:
     """Recount a row's values for one placement, over all edges."""
     by_name, found = edges.bytes(placement, shape), Measurement()
-    sent = sum(by_name.values())
     spatial = sum(count for name, count in by_name.items() if name.startswith(SPATIAL))
-    parts = {"spatial": spatial, "temporal": sent - spatial}
-    exchanges = {"spatial": len(shape.round_dims), "temporal": 1}
+    sent = spatial, sum(by_name.values()) - spatial
+    span = 1.0 if shape.attention else edges.span(placement)[1]
     heard = edges.most_heard(placement, shape)
-    _observe(found, dims, sent, parts, exchanges, heard)
-    observe_work(found, dims, shape, edges.balance(placement), *edges.span(placement))
+    _observe(found, dims, sent, (len(shape.round_dims), 1), heard, span)
     return found
 
 
@@ -348,52 +295,28 @@ def most_heard(graph: Supergraph, placement: Placement, shape: Shape) -> int:
 def _placements(
     graph: Supergraph,
     shape: Shape,
-    work: Tensor,
     size: int,
     settings: ChunkSettings,
     controls: tuple[str, ...],
     guess: Callable[[ChunkStatistics], Tensor],
     notes: list[str],
-) -> dict[str, tuple[Placement, float]]:
-    """Placements and the processor seconds of making them."""
-    found: dict[str, tuple[Placement, float]] = {}
-
-    def take(name: str, make: Callable[[], Placement]) -> None:
-        begin = time.process_time()
-        placement = make()
-        found[name] = placement, time.process_time() - begin
-
-    for name, place in PLACED.items():
-        take(name, lambda place=place: place(graph, size))
+) -> dict[str, Placement]:
+    """Placements by name; a partitioner that is not there leaves a note."""
+    found = {name: place(graph, size) for name, place in PLACED.items()}
     kinds = {"chunks": settings, LABELS_ONCE: PAPER}
     if not shape.attention:
         kinds[ANY_SPAN] = replace(settings, span_limit=None)
     for name, chosen in kinds.items():
-        options = {"settings": chosen, "workload": guess, "threads": 1}
-        take(
-            name,
-            lambda o=options: partition_chunks(graph, shape.counts(), size, **o).placement,
-        )
+        made = partition_chunks(graph, shape.counts(), size, chosen, guess, threads=1)
+        found[name] = made.placement
+    work = 1 + graph.incoming().indptr.diff()  # a vertex-step and each edge that ends there
     own = torch.arange(size, dtype=torch.int32)
     for name in controls:
         try:
             hyper = hypergraph_of(graph, shape.counts(), work) if name == "kahypar" else None
-            part, seconds = timed_cut(name, graph, size, hyper=hyper, load=work)
+            part, _ = timed_cut(name, graph, size, hyper=hyper, load=work)
         except UnsupportedError as error:
             notes.append(f"{name}: {error}")
             continue
-        found[name] = by_chunks(graph, part, size, own, size), seconds
+        found[name] = by_chunks(graph, part, size, own, size)
     return found
-
-
-def work_balance(graph: Supergraph, placement: Placement, work: Tensor) -> float:
-    """Largest over mean: edges where the structure encoder runs, vertex-steps where time runs."""
-    loads = torch.zeros(placement.workers, dtype=torch.int64)
-    loads.index_add_(0, placement.structure.long(), work - 1)
-    loads.index_add_(0, placement.time.long(), torch.ones_like(work))
-    return _imbalance(loads.double())
-
-
-def _imbalance(loads: Tensor) -> float:
-    mean = float(loads.mean())
-    return float(loads.max()) / mean if mean > 0 else 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -20,13 +19,8 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.dgc.experiments.partition import (
-    CONTROLS,
-    observe_work,
-    vertex_work,
-    weighted,
-    work_balance,
-)
+from dgbench.systems.base.sequences import load_sequences
+from dgbench.systems.dgc.experiments.partition import weighted
 from dgbench.systems.dgc.experiments.settings import BY_NAME, FORMS, MODELS, workload
 from dgbench.systems.dgc.partition import (
     PAPER,
@@ -92,10 +86,11 @@ class PartitionAblation(FormExperiment):
     device = "cpu"
     axes: ClassVar = {
         "dataset": {
-            **dict.fromkeys(("smoke", "quick"), ("email-eu-core",)),
+            "smoke": ("email-eu-core",),
+            "quick": ("email-eu-core",),
             None: ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow"),
         },
-        "model": {**dict.fromkeys(("smoke", "quick"), MODELS[:1]), None: MODELS},
+        "model": {"smoke": MODELS[:1], "quick": MODELS[:1], None: MODELS},
     }
     group = "{dataset}/{model}"
     timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
@@ -115,8 +110,6 @@ class PartitionAblation(FormExperiment):
     }  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        from dgbench.systems.base.sequences import load_sequences
-
         graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
         task = workload(graph, model, context.preset, snapshots=None)
         data = load_sequences(task)
@@ -125,8 +118,7 @@ class PartitionAblation(FormExperiment):
         notes: list[str] = []
         with one_thread():
             supergraph, shape = weighted(data, task)
-            hears, work = supergraph.incoming(), vertex_work(supergraph)
-            edges = EdgeRecount(data)
+            hears, edges = supergraph.incoming(), EdgeRecount(data)
             checks = [edges.vertex_steps(supergraph)]
             known = [name for name in VARIANTS if long or name not in SLOW]
             chosen = drawn(known, 3)
@@ -135,7 +127,6 @@ class PartitionAblation(FormExperiment):
                 settings = VARIANTS[name]
                 if context.preset == "smoke":
                     settings = replace(settings, rounds=0)
-                begin = time.process_time()
                 try:
                     made = partition_chunks(
                         supergraph, shape.counts(), WORKERS, settings, vertices_and_edges, threads=1
@@ -143,42 +134,36 @@ class PartitionAblation(FormExperiment):
                 except UnsupportedError as error:
                     notes.append(f"{name}: {error}")
                     continue
-                seconds = time.process_time() - begin
-                stages, span = critical_path(supergraph, made.placement)
                 sent = traffic_of(supergraph, hears, made.placement, shape).bytes()
-                inside = weight_inside(supergraph, made.chunk)
-                between = cut_weight(supergraph, made.chunk)
-                balance = work_balance(supergraph, made.placement, work)
-                _observe(found, name, sent, inside, between)
-                observe_work(found, {"setting": name}, shape, balance, stages, span)
-                found.observe("chunks", made.count, setting=name)
+                weight = weight_inside(supergraph, made.chunk), cut_weight(supergraph, made.chunk)
+                span = 1.0 if shape.attention else critical_path(supergraph, made.placement)[1]
+                _observe(found, name, sent, weight, span)
                 checks.append(edges.partition(made.placement, name))
                 if name in (*chosen, "refined"):
                     checks += _recounted(edges, made, shape, name, found)
-                if settings.by not in CONTROLS:  # those run in a process of their own
-                    found.observe("preparation_time", seconds, setting=name)
         found.notes, found.checks = list(dict.fromkeys(notes)), checks
         return found
 
 
-def _observe(found: Measurement, name: str, sent: int, inside: int, between: int) -> None:
-    """Bytes of an epoch under a variant, and weight inside its chunks and between them."""
+def _observe(
+    found: Measurement, name: str, sent: int, weight: tuple[int, int], span: float
+) -> None:
+    """Bytes of an epoch and span under a variant, and weight inside its chunks and between them."""
     found.observe("exchanged", sent, setting=name)
-    found.observe("edge_weight", inside, of="inside", setting=name)
-    found.observe("edge_weight", between, of="between", setting=name)
+    for of, total in zip(("inside", "between"), weight, strict=True):
+        found.observe("edge_weight", total, of=of, setting=name)
+    found.observe("span", span, setting=name)
 
 
 def _recounted(
     edges: EdgeRecount, made: ChunkPartition, shape: Shape, name: str, found: Measurement
 ) -> list[ResultCheck]:
     """Checks of what a row says of one variant, against a count over all edges."""
-    chunk = made.chunk.numpy()
-    inside, between = edges.weight(chunk, shape)
-    wanted = Measurement()
-    wanted.observe("edge_weight", inside + between)
-    _observe(wanted, name, sum(edges.bytes(made.placement, shape).values()), inside, between)
-    balance = edges.balance(made.placement)
-    observe_work(wanted, {"setting": name}, shape, balance, *edges.span(made.placement))
+    chunk, wanted = made.chunk.numpy(), Measurement()
+    weight = edges.weight(chunk, shape)
+    wanted.observe("edge_weight", sum(weight))
+    span = 1.0 if shape.attention else edges.span(made.placement)[1]
+    _observe(wanted, name, sum(edges.bytes(made.placement, shape).values()), weight, span)
     return [
         equal("chunks", np.clip(chunk, 0, made.count - 1), chunk, against="range of chunks"),
         *recounted(found, wanted),

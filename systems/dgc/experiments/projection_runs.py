@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import torch
 from msgspec.structs import replace as changed
 
@@ -18,26 +17,12 @@ from dgbench.runtime.meter import Meter
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.sequences import (
-    SequenceWorkload,
-    load_sequences,
-    sequence_model,
-    vertex_steps,
-)
-from dgbench.systems.dgc.experiments.race_runs import (
-    CONTIGUOUS,
-    EXACT,
-    PLACED,
-    PLAIN,
-    PSS,
-    PSS_TS,
-    PTS,
-    TWINS,
-    task_of,
-)
+from dgbench.systems.base.sequences import load_sequences
+from dgbench.systems.dgc.experiments.partition import PLACED, weighted
+from dgbench.systems.dgc.experiments.race_runs import EXACT, PLAIN, TWINS, task_of
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
 from dgbench.systems.dgc.partition import PAPER, partition_chunks
-from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
+from dgbench.systems.dgc.placement import Placement
 from dgbench.systems.dgc.projection import (
     LINKS,
     PROJECTED,
@@ -52,18 +37,17 @@ from dgbench.systems.dgc.projection import (
 )
 from dgbench.systems.dgc.recount import AGAINST, EdgeRecount, drawn
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
+from dgbench.systems.dgc.settings_run import BASELINES
 from dgbench.systems.dgc.trainer import ChunkRankTrainer
-from dgbench.systems.dgc.volumes import Shape, hearing, shape_of
+from dgbench.systems.dgc.volumes import Shape, hearing
 
 if TYPE_CHECKING:
-    from dgbench.datasets import SnapshotSequence
     from dgbench.kernels_cuda.supergraph import Supergraph
 
 COUNTED: Final = {"smoke": (), "quick": (), None: TWINS}
 """Twins that are counted; none in quick, as no twin decides these claims."""
 
 SCALES: Final[dict[Preset, dict[str, float]]] = {
-    "quick": {"amazon": 1 / 2048, "epinions": 1 / 2048, "movie": 1 / 4096, "stack": 1 / 4096},
     "full": {"amazon": 1 / 128, "epinions": 1 / 256, "movie": 1 / 512, "stack": 1 / 128},
     # Vertex-steps grow slower than events do; these are as many as fit into 16 GiB.
     "paper": {"amazon": 1 / 8, "epinions": 1 / 16, "movie": 1 / 32, "stack": 1 / 8},
@@ -72,7 +56,7 @@ SCALES: Final[dict[Preset, dict[str, float]]] = {
 
 MEASURED: Final = ("email-eu-core", "amazon-magazine")
 """Held graphs that the cost of work is measured on: 4.5 edges per vertex-step, and 0.6."""
-EPOCHS: Final = {"quick": 1, "full": 5, "paper": 10}
+EPOCHS: Final = {"full": 5, "paper": 10}
 
 
 def copy_rate(budget_s: float = 0.05) -> float:
@@ -87,23 +71,18 @@ def copy_rate(budget_s: float = 0.05) -> float:
     return 2 * source.nbytes / best
 
 
-def measure_runs(
-    model: str, preset: Preset, checks: list[ResultCheck] | None = None
-) -> list[MeasuredEpoch]:
+def measure_runs(model: str, preset: Preset, checks: list[ResultCheck]) -> list[MeasuredEpoch]:
     """Epochs of one rank on held graphs, in one unit and chunk by chunk; the fastest of each.
 
-    Args:
-        model: which one.
-        preset: decides how many.
-        checks: gets those of the trainers of a drawn graph, as they were timed.
+    `checks` gets those of the trainers of a drawn graph, as they were timed.
     """
     found = []
-    (compared,) = drawn(MEASURED, 1) if checks is not None else ("",)
+    (compared,) = drawn(MEASURED, 1)
     for dataset in MEASURED:
         task = task_of(dataset, model, "quick")
         data = load_sequences(task)
         edges = sum(data.topology[t].nnz for t in range(len(data) - 1))
-        graph, shape = _weighted(task, data)
+        graph, shape = weighted(data, task)
         placement = _chunks(graph, shape, 1)
         trainers = {}
         for fusion, units in (("none", placement.units), ("whole", 1)):
@@ -129,31 +108,9 @@ def measure_runs(
     return found
 
 
-def _weighted(task: SequenceWorkload, data: SnapshotSequence) -> tuple[Supergraph, Shape]:
-    """Vertex-steps with the weights of the model's traffic, and its shape."""
-    shape = shape_of(sequence_model(task))
-    spatial, temporal = shape.counts().weights()
-    attention = shape.attention
-    return (
-        vertex_steps(data, task, spatial=spatial, temporal=temporal, per_length=attention),
-        shape,
-    )
-
-
 def _chunks(graph: Supergraph, shape: Shape, workers: int) -> Placement:
     settings = replace(PAPER, workload="vertices")
     return partition_chunks(graph, shape.counts(), workers, settings, None).placement
-
-
-def placements(graph: Supergraph, shape: Shape, workers: int) -> dict[str, Placement]:
-    """The baselines' and DGC's, whose chunks are weighted for the model."""
-    return {
-        PSS: by_snapshots(graph, workers),
-        CONTIGUOUS: by_snapshots(graph, workers, contiguous=True),
-        PTS: by_sequences(graph, workers),
-        PSS_TS: by_both(graph, workers),
-        PLAIN: _chunks(graph, shape, workers),
-    }
 
 
 def project_twin(dataset: str, preset: Preset) -> Measurement:
@@ -164,32 +121,9 @@ def project_twin(dataset: str, preset: Preset) -> Measurement:
         rates = {
             model: fit_rates(measure_runs(model, preset, found.checks), rate) for model in MODELS
         }
-        for model, one in rates.items():
-            for of in ("vertex", "edge", "time", "unit"):
-                found.observe("operation_time", getattr(one, f"{of}_s"), model=model, of=of)
-            found.observe("throughput", one.copy_bytes_per_s, model=model, of="copied")
         found.data = _project(found, dataset, preset, rates)
     found.checks = summarised(found.checks)
     found.notes = [machine(links).assumed for links in LINKS]
-    return found
-
-
-def recounted_load(
-    edges: EdgeRecount, placement: Placement, shape: Shape
-) -> dict[str, np.ndarray | int]:
-    """`projection.Load` edge by edge: by worker, what it has and what its units copy."""
-    size, unit = placement.workers, placement.unit.numpy().astype(np.int64)
-    worker = placement.structure.numpy()
-    found: dict[str, np.ndarray | int] = dict(edges.work(placement))
-    own = found["vertices"]
-    place = unit * size + worker
-    found["units"] = np.bincount(np.unique(place) % size, minlength=size)
-    for name, part in (("loaded", place), ("fused", worker)):
-        apart = part[edges.reader] != part[edges.heard]
-        pairs = np.unique(np.stack([edges.heard[apart], part[edges.reader[apart]]]), axis=1)
-        found[name] = own + np.bincount(pairs[1] % size, minlength=size)
-    found["stages"] = 1 if shape.attention else edges.span(placement)[0]
-    found["bytes"] = sum(edges.bytes(placement, shape).values())
     return found
 
 
@@ -198,11 +132,10 @@ def _project(
 ) -> dict[str, Any]:
     scale = SCALES[preset][dataset]
     data, hears, recount = None, None, None
-    compared = drawn([(model, name) for model in MODELS for name in (*PLACED, PLAIN)], 1)
     for model in MODELS:
         task = workload(BY_NAME[dataset], model, preset, scale=scale, snapshots=None)
         data = load_sequences(task) if data is None else data
-        graph, shape = _weighted(task, data)
+        graph, shape = weighted(data, task)
         hears = hearing(data, graph) if hears is None else hears
         edges = sum(data.topology[t].nnz for t in range(graph.steps))
         recount = EdgeRecount(data) if recount is None else recount
@@ -211,18 +144,15 @@ def _project(
         factor = Factor(printed["vertices"] / graph.num_vertices, printed["edges"] / edges)
         observe = partial(found.observe, dataset=dataset, model=model)
         observe("vertex_steps", graph.num_vertices)
-        observe("edges", edges)
-        for name, placement in placements(graph, shape, WORKERS).items():
+        placements = {name: PLACED[BASELINES[name].partition](graph, WORKERS) for name in BASELINES}
+        placements[PLAIN] = _chunks(graph, shape, WORKERS)
+        for name, placement in placements.items():
             load = load_of(graph, hears, placement, shape)
-            observe("exchanged", load.traffic.bytes(), setting=name)
-            observe("stages", load.stages, setting=name)
             found.checks.append(recount.partition(placement, name))
-            if (model, name) in compared:
-                wanted = recounted_load(recount, placement, shape)
-                own = {of: getattr(load, of) for of in wanted if of != "bytes"}
-                own["bytes"] = load.traffic.bytes()
-                check = equal("counters", own, wanted, against=AGAINST, system=name)
-                found.checks.append(changed(check, part=f"{dataset}/{model} {check.part}"))
+            totals = {of: int(getattr(load, of).sum()) for of in ("vertices", "edges", "rows")}
+            every = {"vertices": graph.num_vertices, "edges": edges, "rows": graph.num_vertices}
+            check = equal("counters", totals, every, against=AGAINST, system=name)
+            found.checks.append(changed(check, part=f"{dataset}/{model} {check.part}"))
             for links in LINKS:
                 for fused in (False, True) if name == PLAIN else (False,):
                     epoch = project(

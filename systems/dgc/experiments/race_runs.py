@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,14 +32,7 @@ from dgbench.systems.base.sequences import (
     sequence_model,
     vertex_steps,
 )
-from dgbench.systems.base.transport import Transport
-from dgbench.systems.dgc.experiments.settings import (
-    BY_NAME,
-    GRAPHS,
-    HELD,
-    workload,
-)
-from dgbench.systems.dgc.placement import Partition
+from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, place_of, workload
 from dgbench.systems.dgc.recount import AGAINST, EdgeRecount, counted, width_of
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle, later_audited
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER, REFINED, ChunkRankSettings
@@ -64,7 +57,6 @@ ADDED: Final = "DGC"
 """DGC with our refinement of its partition, DGC + dgbench; rows have called it so all along."""
 FORMER: Final[Mapping[str, str]] = dict(zip(LADDER_NAMES, LADDER, strict=True))
 """Steps of DGC in races that had our refinement throughout, by what they stood for."""
-FORMER_WORDS: Final = "DGC with our refined partition, as raced before its published form"
 SHOWN: Final = {**FORMER, ADDED: "DGC + dgbench"}
 """Forms of DGC as figures name them."""
 PAPER_NAMES: Final = (*BASELINE_NAMES, *LADDER_NAMES)
@@ -100,27 +92,33 @@ this kind (four ranks share two) it is about what a PCIe port is to a V100: 12 G
 of memory."""
 LINK_TITLES: Final = {"gloo": "Gloo", "wire": "emulated 1 Gb/s"}
 
-KEPT: Final[dict[str, dict[Preset, int | None]]] = {
-    "sx-mathoverflow": {"smoke": 3, "quick": 4, "full": 24, "paper": None},
-    "epinions-2011-ratings": {"smoke": 1, "quick": 1, "full": 2, "paper": None},
-    "amazon-magazine": {"smoke": 3, "quick": 10, "full": 40, "paper": None},
-    "wikipedia": {"smoke": 3, "quick": 5, "full": 24, "paper": None},
-    "email-eu-core": {"smoke": 14, "quick": 20, "full": 26, "paper": None},
-    "amazon": {"smoke": 9, "quick": 24, "full": 60, "paper": None},
-    "epinions": {"smoke": 9, "quick": 12, "full": 40, "paper": None},
-    "movie": {"smoke": 9, "quick": 24, "full": 60, "paper": None},
-    "stack": {"smoke": 5, "quick": 7, "full": 24, "paper": None},
+KEPT: Final[dict[str, tuple[int | None, int | None, int | None, int | None]]] = {
+    # Smoke, quick, full, paper.
+    "sx-mathoverflow": (3, 4, 24, None),
+    "epinions-2011-ratings": (1, 1, 2, None),
+    "amazon-magazine": (3, 10, 40, None),
+    "wikipedia": (3, 5, 24, None),
+    "email-eu-core": (14, 20, 26, None),
+    "amazon": (9, 24, 60, None),
+    "epinions": (9, 12, 40, None),
+    "movie": (9, 24, 60, None),
+    "stack": (5, 7, 24, None),
 }
 """Snapshots that a race runs over, the last ones; so many that an epoch takes tens of milliseconds
 in quick and up to a second in full. The last eight but one of email-Eu are empty, and the last of
 amazon-magazine are thin."""
-KEPT_OF_OTHERS: Final[dict[Preset, int | None]] = {
-    **{"smoke": 3, "quick": 10, "full": 40, "paper": None},
-}
+KEPT_OF_OTHERS: Final = (3, 10, 40, None)
 """The same of a dataset of the user's."""
 
-
-PARTITION_OF: Final[dict[str, Partition]] = {name: BASELINES[name].partition for name in PLACED}
+_SETTINGS: Final[Mapping[str, ChunkRankSettings]] = {
+    **{name: BASELINES[name] for name in PLACED},
+    **{
+        fused: replace(LADDER[FORMER[EXACT]], partition=BASELINES[name].partition)
+        for name, fused in FUSED.items()
+    },
+    **{name: LADDER[step] for name, step in FORMER.items()},
+    ADDED: REFINED,
+}
 
 
 def contenders(*names: str, link: Link = "gloo") -> dict[str, ChunkRankSettings]:
@@ -130,20 +128,13 @@ def contenders(*names: str, link: Link = "gloo") -> dict[str, ChunkRankSettings]
         names: which of `EVERY`; without any the paper's six.
         link: what rows travel over.
     """
-    wanted = names or PAPER_NAMES
-    made = {name: BASELINES[name] for name in PLACED}
-    made |= {
-        FUSED[name]: replace(LADDER[FORMER[EXACT]], partition=part)
-        for name, part in PARTITION_OF.items()
-    }
-    made |= {name: LADDER[step] for name, step in FORMER.items()} | {ADDED: REFINED}
-    wire = WIRE if link == "wire" else None
-    return {name: replace(made[name], wire=wire) for name in EVERY if name in wanted}
+    wanted, wire = names or PAPER_NAMES, WIRE if link == "wire" else None
+    return {name: replace(_SETTINGS[name], wire=wire) for name in EVERY if name in wanted}
 
 
 def kept(dataset: str, preset: Preset) -> int | None:
     """Snapshots that a race on a graph runs over; None: all."""
-    return KEPT.get(dataset, KEPT_OF_OTHERS)[preset]
+    return KEPT.get(dataset, KEPT_OF_OTHERS)[place_of(preset)]
 
 
 def task_of(dataset: str, model: str, preset: Preset, **fields: Any) -> SequenceWorkload:
@@ -191,24 +182,13 @@ class RaceJob:
 
 
 def jobs_of(
-    datasets: Sequence[str],
-    models: Sequence[str],
-    preset: Preset,
-    chosen: Mapping[str, ChunkRankSettings],
+    dataset: str, models: Sequence[str], preset: Preset, chosen: Mapping[str, ChunkRankSettings]
 ) -> Iterator[RaceJob]:
-    """Races of every model on every dataset, whose snapshots are opened once.
-
-    Args:
-        datasets, models: of the settings of experiments.
-        preset: of the sizes.
-        chosen: the contenders.
-    """
-    for dataset in datasets:
-        data: SnapshotSequence | None = None
-        for model in models:
-            task = task_of(dataset, model, preset)
-            data = load_sequences(task) if data is None else data
-            yield RaceJob(dataset, task, data, chosen)
+    """Races of contenders with every model on a dataset, whose snapshots are opened once."""
+    tasks = [task_of(dataset, model, preset) for model in models]
+    data = load_sequences(tasks[0])
+    for task in tasks:
+        yield RaceJob(dataset, task, data, chosen)
 
 
 def before_ranks() -> None:
@@ -219,7 +199,7 @@ def before_ranks() -> None:
 
 @one_thread()  # as ranks have; two that share busy cores would wait for one another
 def race(
-    jobs: Iterator[RaceJob] | Sequence[RaceJob],
+    jobs: Iterable[RaceJob],
     ranks: int,
     context: RunContext,
     *,
@@ -227,7 +207,6 @@ def race(
     budget_s: float,
     total_s: float = 0.0,
     timeout_s: float = 120.0,
-    transport: Transport = "backend",
     control: bool = False,
     clocked: int = CLOCKED,
 ) -> Measurement:
@@ -241,7 +220,6 @@ def race(
         budget_s: seconds of turns of each race, warm-up included, at least.
         total_s: seconds of the cell: of what is left of them, a race takes its share for turns.
         timeout_s: of the cell; each race gets what is left.
-        transport: what carries rows between ranks: Gloo's sockets, or NCCL between devices.
         control: the first contender races itself, too: an A/A pair of each race.
         clocked: epochs that phases are taken from; with 0 a row has none.
 
@@ -269,14 +247,15 @@ def race(
             budget_s=max(budget_s, TURNING * (share - (time.perf_counter() - start))),
             timeout_s=max(1.0, begin + timeout_s - time.perf_counter()),
             device=context.device,
-            transport=transport,
+            transport="backend",
             compare=compare,
             clocked=clocked,
         )
         _keep(found, job, turns, oracle, kept, context.device)
-        said = describe(job.data)
+        said, known = describe(job.data), found.data
         label = labelled(job.dataset, job.part)
-        found.data = {**said, "dataset": label} if not found.data else _joined(found, said)
+        names = [*known["dataset"].split(", "), said["dataset"]] if known else [label]
+        found.data = {**(known or said), "dataset": ", ".join(dict.fromkeys(names))}
         wired = any(settings.wire is not None for settings in job.contenders.values())
         note = f"{ranks} processes over {turns.carrier}" + (", emulated wire" if wired else "")
         for words in (note, *(w for many in turns.notes.values() for w in many)):
@@ -285,12 +264,6 @@ def race(
     if not found.observations:
         raise UnsupportedError("this cell has no race")
     return found
-
-
-def _joined(found: Measurement, said: Mapping[str, Any]) -> dict[str, Any]:
-    names = dict.fromkeys([*found.data["dataset"].split(", "), said["dataset"]])
-    twin = bool(found.data["twin"] or said["twin"])
-    return {**found.data, "dataset": ", ".join(names), "twin": twin}
 
 
 def _keep(
@@ -328,21 +301,15 @@ def _keep(
         for phase, s in turns.phases[name].items():
             observe("phase_time", s, phase=phase)
         observe("preparation_time", turns.prepare_s[name])
-        observe("preparation_time", turns.partition_s[name], phase="partition")
         observe("divergence", turns.divergence(name))
         if name in turns.accuracy:
             observe("accuracy", turns.accuracy[name])
-        observe("loss", turns.losses[name][-1])
         if turns.stale[name]:
             observe("row_share", _sent(turns.stale[name]), of="sent")
-        observe("stages", turns.stages[name])
-        traffic = turns.traffic[name]
-        observe("exchanged", traffic.total("bytes", operation="all_to_all"))
-        observe("messages", traffic.total("messages", operation="all_to_all"))
+        observe("exchanged", turns.traffic[name].total("bytes", operation="all_to_all"))
     graph = vertex_steps(job.data, job.task)
     scored = SequenceTask(job.data, job.task, graph).count
     found.observe("vertex_steps", graph.num_vertices, **job.dims)
-    found.observe("scored", scored, **job.dims)
     if scored < FEWEST:
         found.notes.append(
             f"{job.key}: next to nothing is scored here ({scored} vertex-steps), as hardly an edge "
@@ -350,7 +317,6 @@ def _keep(
         )
     edges = sum(job.data.topology[t].nnz for t in range(graph.steps))
     found.observe("edges", edges, **job.dims)
-    found.observe("snapshots", graph.steps, **job.dims)
 
 
 def _checks(job: RaceJob, turns: ChunkRaceResult, oracle: SequenceOracle) -> list[ResultCheck]:
@@ -359,7 +325,10 @@ def _checks(job: RaceJob, turns: ChunkRaceResult, oracle: SequenceOracle) -> lis
     first = turns.later[0]
     later = oracle.checks_at(first.state)
     edges, shape = EdgeRecount(job.data), shape_of(sequence_model(job.task))
-    pairs = _pairs(job) if job.task.task == "link" else None
+    pairs = None
+    if job.task.task == "link":
+        graph = vertex_steps(job.data, job.task)
+        pairs = SequenceTask(job.data, job.task, graph).scored.places.numpy()
     for name, settings in job.contenders.items():
         # With stale rows the first epoch is exact, as it sends everything.
         losses = turns.losses[name][: 1 if settings.stale else None]
@@ -376,13 +345,6 @@ def _checks(job: RaceJob, turns: ChunkRaceResult, oracle: SequenceOracle) -> lis
         check = counted({"stages": turns.stages[name]}, {"stages": stages})
         found += of_contender(name, [check])
     return found
-
-
-def _pairs(job: RaceJob) -> np.ndarray:
-    """Vertex-steps that a race's task scores together, int64[2, S]."""
-    graph = vertex_steps(job.data, job.task)
-    places: np.ndarray = SequenceTask(job.data, job.task, graph).scored.places.numpy()
-    return places
 
 
 def replicas_equal(ranks: Sequence[TrainedAnswers], name: str) -> ResultCheck:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from dgbench.lab.estimates import EvaluationContext, Filter, PaperForms, real_data
 from dgbench.lab.evidence import PapersGraphs, uses_twin
@@ -139,7 +139,6 @@ def papers_first(entries: list[Entry], context: EvaluationContext) -> list[Entry
 BY_NAME: Final = GraphsByName(
     ALL, lambda card: ChunkedGraph(card.name, card.title, "", ONE, real=True)
 )
-panel: Final = BY_NAME.panel
 
 MODELS: Final = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
 MODEL_TITLES: Final = {
@@ -163,20 +162,12 @@ MODEL_OF: Final = {"T-GCN": "tgcn_2layer", "DySAT": "dysat", "MPNN-LSTM": "mpnn_
 DATASET_OF: Final = {graph.title: graph.name for graph in GRAPHS}
 """Our dataset for a name of the ledger."""
 
-RANKS: Final = (1, 2, 4, 8)
-"""The paper trains on 4 GPUs (section 2.2) and on 8 (section 7)."""
-
 NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- dgc --device cuda"
 
 
 def snapshots(preset: Preset) -> int | None:
     """Snapshots that a timed cell keeps, the last ones and the target; all in full and paper."""
     return (9, 65, None, None)[place_of(preset)]
-
-
-def model_title(row: Any) -> str:
-    """A model's title as a figure shows it."""
-    return MODEL_TITLES[row.params["model"]]
 
 
 def workload(graph: ChunkedGraph, model: str, preset: Preset, **fields: object) -> SequenceWorkload:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from dgbench.lab import rule_combinations as combine
 from dgbench.lab import rules
@@ -27,22 +27,19 @@ from dgbench.systems.dgc.experiments.stale_base import (
     StaleTable,
 )
 from dgbench.systems.dgc.experiments.stale_runs import (
-    LAST,
     WORKERS,
     StaleJob,
     StaleJobResult,
     place_chunks,
 )
-from dgbench.systems.dgc.experiments.store_runs import compare_store
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
-from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
+from dgbench.systems.dgc.stale import StaleRows, StaleSettings
 from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 _QUICK: Final = ("without", "adaptive", "printed", "previous", "past")
 _FULL: Final = (*_QUICK, "global", "fresh states", "quantile", "ten whole epochs")
 CHECKED_EPOCHS: Final = 4
-STORE_EPOCHS: Final = 7
 MAX_LOSS_GAP: Final = 1e-3
 """Relative gap of losses between ranks and one process, above which they train something else.
 Sums in another order may move a row across its threshold, and what it held then differs."""
@@ -102,9 +99,6 @@ class StaleAblation(StaleTable):
         name = str(cell.params["graphs"]).split()[0]
         for model in by_preset(CHECKED, context.preset):
             _compare(found, StaleJob(name, model, (), "smoke", epochs=CHECKED_EPOCHS))
-        if context.preset in ("full", "paper"):
-            for model in MODELS:
-                compare_store(found, StaleJob(name, model, (), "quick", epochs=STORE_EPOCHS))
         return found
 
 
@@ -121,10 +115,8 @@ def _note(found: Measurement, job: StaleJob, outcome: StaleJobResult) -> None:
             for epoch, share in enumerate(run.shares, 1):
                 if share and epoch in _shown(len(run.shares)):
                     observe("threshold", share, epoch=epoch)
-        observe("row_share", sum(run.held[-LAST:]) / LAST, of="held")
         observe("memory", run.cache_bytes, of="copies")
         observe("memory", run.cache_formula, of="formula")
-        observe("memory", run.owned_bytes, of="owned")
 
 
 def _shown(epochs: int) -> set[int]:
@@ -142,31 +134,24 @@ def _compare(found: Measurement, job: StaleJob) -> None:
         alone = StaleWorkers(workers, StaleSettings())
         losses = [alone.train_epoch() for _ in range(job.length)]
     ranks = launch(_be, WORKERS, (job,), timeout_s=120, threads=1)
-    gap = max(abs(a / b - 1) for a, b in zip(ranks[0][0], losses, strict=True))
     name = f"{WORKERS} ranks"
     found.checks += [
         close("losses", ranks[0][0], losses, MAX_LOSS_GAP, against="one process", system=name,
               part=MODEL_TITLES[job.model]),
         SequenceOracle(task, data).check_losses(ranks[0][0][:1], name),
     ]  # fmt: skip
-    history = summed([rank[1] for rank in ranks])
-    observe = partial(found.observe, **job.dims)
-    observe("deviation", gap, method="ranks")
-    for name, epochs in (("ranks", history), ("alone", alone.history)):
-        observe("rows_sent", sum(epoch.sent for epoch in epochs), method=name)
-        index = sum(epoch.index_bytes for epoch in epochs)
-        observe("exchanged", index, method=name, of="index")
-    observe("memory", sum(rank[2] for rank in ranks), method="ranks", of="copies")
-    observe("memory", sum(rank[3] for rank in ranks), method="ranks", of="received")
-    observe("memory", alone.cache_bytes, method="ranks", of="formula")
+    observe = partial(found.observe, **job.dims, method="ranks")
+    observe("memory", sum(rank[1] for rank in ranks), of="copies")
+    observe("memory", sum(rank[2] for rank in ranks), of="received")
+    observe("memory", alone.cache_bytes, of="formula")
 
 
-def _be(comm: Communicator, job: StaleJob) -> tuple[list[float], list[Any], int, int]:
-    """Be one rank: losses, history, bytes of copies as a sender and as a receiver."""
+def _be(comm: Communicator, job: StaleJob) -> tuple[list[float], int, int]:
+    """Be one rank: losses, and bytes of copies as a sender and as a receiver."""
     task = job.workload()
     data = load_sequences(task)
     graph, placement = place_chunks(data, task)
     rows = StaleRows(comm, StaleSettings())
     trainer = ChunkRankTrainer(comm, task, data, placement, exchange=rows, graph=graph)
     losses = [trainer.train_epoch() for _ in range(job.length)]
-    return losses, rows.history, rows.cache_bytes, rows.received_bytes
+    return losses, rows.cache_bytes, rows.received_bytes

@@ -7,12 +7,11 @@ epochs, the first, which sends everything, included.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import torch
 from msgspec import structs
 from torch import Tensor
@@ -29,8 +28,8 @@ from dgbench.systems.base.sequences import (
     load_sequences,
     sequence_model,
     untrained_accuracy,
-    vertex_steps,
 )
+from dgbench.systems.dgc.experiments.partition import weighted
 from dgbench.systems.dgc.experiments.settings import BY_NAME, place_of, workload
 from dgbench.systems.dgc.partition import PAPER, partition_chunks
 from dgbench.systems.dgc.placement import Placement
@@ -98,11 +97,6 @@ STEPS: Final[dict[str, tuple[int | None, int | None, int | None, int | None]]] =
 STEPS_OF_OTHERS: Final = (2, 4, 16, None)
 
 
-def steps(name: str, preset: Preset) -> int | None:
-    """Snapshots of a graph at a preset; None: all."""
-    return STEPS.get(name, STEPS_OF_OTHERS)[place_of(preset)]
-
-
 @dataclass(frozen=True, slots=True)
 class StaleJob:
     """Runs on one graph and model that share data and placement.
@@ -113,7 +107,6 @@ class StaleJob:
         preset: of the sizes.
         epochs: None takes the preset's.
         changes: epochs whose change of embeddings is kept, of the first run.
-        lr: learning rate of Adam.
         seed: of parameters and of what is held out.
         asked: ask one of the trainers after its last epoch, too.
     """
@@ -124,7 +117,6 @@ class StaleJob:
     preset: Preset
     epochs: int | None = None
     changes: tuple[int, ...] = ()
-    lr: float = LEARNING_RATE
     seed: int = 1
     asked: bool = False
 
@@ -139,14 +131,11 @@ class StaleJob:
 
     def workload(self) -> SequenceWorkload:
         """Workload of the job."""
+        steps = STEPS.get(self.dataset, STEPS_OF_OTHERS)[place_of(self.preset)]
         return workload(
-            BY_NAME[self.dataset],
-            self.model,
-            self.preset,
-            snapshots=steps(self.dataset, self.preset),
-            lr=self.lr,
+            BY_NAME[self.dataset], self.model, self.preset, snapshots=steps, lr=LEARNING_RATE,
             seed=self.seed,
-        )
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -155,26 +144,20 @@ class Learned:
 
     Attributes:
         accuracy: with fresh rows, mean of the last epochs.
-        seen: of the training passes' own outputs, stale rows included, mean of the last epochs.
         tested: vertex-steps it is measured on.
         totals: traffic of all workers and epochs.
         losses: of every epoch.
         shares: theta / D of every epoch, 1-based from the first; 0 where everything was sent.
-        held: share of rows that were held back, by epoch.
         cache_bytes, cache_formula: copies of senders, measured and 4 W for each row.
-        owned_bytes: 4 W for each row of the same exchanges, read by others or not.
     """
 
     accuracy: float
-    seen: float
     tested: int
     totals: Totals
     losses: list[float]
     shares: list[float]
-    held: list[float]
     cache_bytes: int
     cache_formula: int
-    owned_bytes: int
 
 
 @dataclass(slots=True)
@@ -185,7 +168,6 @@ class StaleJobResult:
         learned: by setting.
         changes: epoch -> distances between outputs of that epoch and the one before, [V].
         data: the `data` field of a measurement.
-        vertices, boundary: vertex-steps; rows that others read in a structure round.
         untrained: accuracy on the same vertex-steps of predictors that train nothing, by name.
         gap: relative difference of the first loss from the oracle's.
         checks: of all runs.
@@ -194,8 +176,6 @@ class StaleJobResult:
     learned: dict[str, Learned]
     changes: dict[int, Tensor]
     data: dict[str, Any]
-    vertices: int
-    boundary: int
     untrained: dict[str, float]
     gap: float
     checks: list[ResultCheck]
@@ -206,12 +186,8 @@ def place_chunks(data: SnapshotSequence, task: SequenceWorkload) -> tuple[Superg
 
     No predictor decides, so that a run on another machine places the same.
     """
-    counts = shape_of(sequence_model(task)).counts()
-    spatial, temporal = counts.weights()
-    graph = vertex_steps(
-        data, task, spatial=spatial, temporal=temporal, per_length=counts.all_steps
-    )
-    return graph, partition_chunks(graph, counts, WORKERS, PAPER).placement
+    graph, shape = weighted(data, task)
+    return graph, partition_chunks(graph, shape.counts(), WORKERS, PAPER).placement
 
 
 def run_job(job: StaleJob) -> StaleJobResult:
@@ -222,38 +198,36 @@ def run_job(job: StaleJob) -> StaleJobResult:
         graph, placement = place_chunks(data, task)
         workers = Workers(task, data, graph, placement, attention=job.model == "dysat")
         learned: dict[str, Learned] = {}
-        changes: dict[int, Tensor] = {}
         label = f"{job.dataset} {job.model}"
         steps = 2 if job.asked else 1  # the others are compared in their first epoch
         oracle, edges = SequenceOracle(task, data, label=label, steps=steps), EdgeRecount(data)
         checks = [edges.vertex_steps(graph), edges.partition(placement)]
         audited = drawn([name for name in job.stale if STALE[name] is not None], 1)
         asked = drawn(job.stale, 1) if job.asked else []
-        for number, name in enumerate(job.stale):
+        first = record = _EpochRecord(job.changes, drawn(job.changes, 1))
+        for name in job.stale:
             settings = STALE[name]
             if name in audited:
                 trainer = AuditedStaleWorkers(workers, settings, edges, f"{label} {name}")
             else:
                 trainer = StaleWorkers(workers, settings)
-            seen = _EpochRecord(epochs=drawn(job.changes, 1) if number == 0 else [])
-            learned[name] = _train(trainer, job, changes if number == 0 else None, seen)
+            learned[name] = _train(trainer, job, record)
             # The first epoch sends every row; without a threshold all do.
             losses = learned[name].losses[: 1 if settings else None]
-            checks += oracle.check_start(seen.output, seen.gradients, losses, name)
+            checks += oracle.check_start(record.output, record.gradients, losses, name)
             if name in audited:
                 checks += of_contender(name, trainer.checks())
             if settings is None:
                 plain = [_counted(learned[name], workers, edges, job.length)]
-                checks += of_contender(name, [*plain, *_moved(changes, seen, oracle)])
+                checks += of_contender(name, [*plain, *_moved(record, oracle)])
             if name in asked:
                 checks += oracle.check_used({name: trainer}, stale=[name] if settings else [])
+            record = _EpochRecord()
         gap = abs(learned[job.stale[0]].losses[0] / oracle.losses[0] - 1)
     return StaleJobResult(
         learned=learned,
-        changes=changes,
+        changes=first.changes,
         data=describe(data),
-        vertices=graph.num_vertices,
-        boundary=workers.structure.rows.numel(),
         untrained=untrained_accuracy(data, workers.task, graph),
         gap=gap,
         checks=summarised(checks),
@@ -265,12 +239,16 @@ class _EpochRecord:
     """Record of a run in progress.
 
     Attributes:
+        changing: epochs whose change of outputs is kept.
         epochs: those before which parameters are kept, with the epoch before each.
+        changes: distances between outputs of an epoch and the one before.
         output, gradients: of the first epoch.
         states: parameters before an epoch.
     """
 
-    epochs: list[int]
+    changing: Sequence[int] = ()
+    epochs: Sequence[int] = ()
+    changes: dict[int, Tensor] = field(default_factory=dict)
     output: Tensor | None = None
     gradients: dict[str, Tensor] = field(default_factory=dict)
     states: dict[int, dict[str, Tensor]] = field(default_factory=dict)
@@ -279,66 +257,55 @@ class _EpochRecord:
 def _counted(run: Learned, workers: Workers, edges: EdgeRecount, epochs: int) -> ResultCheck:
     """A check of the counts of a run that sends everything."""
     shape = shape_of(sequence_model(workers.workload))
-    apart = workers.placement.structure.numpy()
-    cut = apart[edges.reader] != apart[edges.heard]
     rows = edges.rows(workers.placement, shape)
     wanted = {
-        "boundary": np.unique(edges.heard[cut]).size,
         "rows": epochs * sum(int(matrix.sum()) for matrix in rows.values()),
         "bytes": epochs * sum(edges.bytes(workers.placement, shape).values()),
     }
-    boundary = workers.structure.rows.numel()
-    sent = {"boundary": boundary, "rows": run.totals.rows, "bytes": run.totals.bytes}
-    return counted(sent, wanted)
+    return counted({"rows": run.totals.rows, "bytes": run.totals.bytes}, wanted)
 
 
-def _moved(
-    changes: Mapping[int, Tensor], seen: _EpochRecord, oracle: SequenceOracle
-) -> list[ResultCheck]:
+def _moved(record: _EpochRecord, oracle: SequenceOracle) -> list[ResultCheck]:
     """Checks of how far outputs moved in an epoch, against the oracle at both parameters."""
     found = []
-    for epoch in seen.epochs:
-        after, before = (oracle.output(seen.states[number]) for number in (epoch, epoch - 1))
+    for epoch in record.epochs:
+        after, before = (oracle.output(record.states[number]) for number in (epoch, epoch - 1))
         wanted = torch.linalg.vector_norm(after - before, dim=1)
         # What is left of two outputs has the rounding of both.
         share = float(after.norm() / wanted.norm().clamp(min=1e-300))
         check = close(
-            "distances", changes[epoch], wanted, MIN_TOLERANCE * max(1.0, share), against=AGAINST
+            "distances",
+            record.changes[epoch],
+            wanted,
+            MIN_TOLERANCE * max(1.0, share),
+            against=AGAINST,
         )
         found.append(structs.replace(check, part=f"epoch {epoch}"))
     return found
 
 
-def _train(
-    trainer: StaleWorkers, job: StaleJob, changes: dict[int, Tensor] | None, shown: _EpochRecord
-) -> Learned:
-    losses, fresh, seen = [], [], []
+def _train(trainer: StaleWorkers, job: StaleJob, record: _EpochRecord) -> Learned:
+    losses, fresh = [], []
     before: Tensor | None = None
     for epoch in range(1, job.length + 1):
-        if epoch in shown.epochs or epoch + 1 in shown.epochs:
-            shown.states[epoch] = trainer.state()
+        if epoch in record.epochs or epoch + 1 in record.epochs:
+            record.states[epoch] = trainer.state()
         losses.append(trainer.train_epoch())
         if epoch == 1:
-            shown.output, shown.gradients = trainer.hidden, last_gradients(trainer)
-        if changes is not None and epoch in job.changes and before is not None:
-            changes[epoch] = torch.linalg.vector_norm(trainer.hidden - before, dim=1)
+            record.output, record.gradients = trainer.hidden, last_gradients(trainer)
+        if epoch in record.changing and before is not None:
+            record.changes[epoch] = torch.linalg.vector_norm(trainer.hidden - before, dim=1)
         before = trainer.hidden
         if epoch > job.length - LAST:
-            right, total = trainer.hits
-            seen.append(right / total if total else 0.0)
             fresh.append(trainer.accuracy())
-    vertices, rows = trainer.graph.num_vertices, trainer.cache_rows()
     return Learned(
         accuracy=sum(fresh) / len(fresh),
-        seen=sum(seen) / len(seen),
         tested=trainer.hits[1],
         totals=replace(trainer.totals),  # what is asked of a trainer later counts for nothing
         losses=losses,
         shares=[epoch.share or 0.0 for epoch in trainer.history],
-        held=[epoch.saved for epoch in trainer.history],
         cache_bytes=trainer.cache_bytes,
-        cache_formula=sum(4 * count * width for count, width in rows.values()),
-        owned_bytes=sum(4 * vertices * w for name, (_, w) in rows.items() if "state" not in name),
+        cache_formula=sum(4 * count * width for count, width in trainer.cache_rows().values()),
     )
 
 
@@ -375,15 +342,11 @@ def measured(jobs: Sequence[StaleJob], outcomes: Sequence[StaleJobResult]) -> Me
     found, idle = Measurement(), []
     for job, outcome in zip(jobs, outcomes, strict=True):
         observe = partial(found.observe, **job.dims)
-        observe("vertex_steps", outcome.vertices)
-        observe("boundary_rows", outcome.boundary)
         observe("epochs", job.length)
         for method, share in outcome.untrained.items():
             observe("accuracy", share, method=method)
         for name, run in outcome.learned.items():
             observe("accuracy", run.accuracy, setting=name)
-            observe("accuracy", run.seen, setting=name, of="training")
-            observe("loss", run.losses[-1], setting=name)
             observe("scored", run.tested, setting=name)
             observe("rows_sent", run.totals.rows, setting=name)
             observe("rows_sent", run.totals.plain_rows, setting=name, of="plain")

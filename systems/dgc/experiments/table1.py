@@ -15,7 +15,6 @@ from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes
 from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME, DATASET_OF, FORMS, GRAPHS
-from dgbench.systems.dgc.recount import recounted
 
 SMOKE = ("amazon", "movie", "email-eu-core")
 LARGEST = "epinions-2011-ratings"
@@ -106,31 +105,14 @@ class Table1(SizesOfGraphs):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         found = Lifetimes.of(graph, context.preset)
-        second = datasets.card(graph.name).unit_s
-        out = _sizes(found, found.events, found.window, second)
+        out = Measurement(data=found.data, checks=[found.check()])
+        out.observe("snapshots", found.steps)
+        out.observe("edges", found.events, of="events")
+        if second := datasets.card(graph.name).unit_s:
+            out.observe("window", found.window * second)
         out.observe("edges", int(found.edges.sum()))
         out.observe("edges", found.pairs, of="pairs")
         for rule in RULES:
             out.observe("vertex_steps", found.vertices(rule), presence=rule)
         out.observe("vertex_steps", found.nodes * found.steps, presence="all")
-        recount = found.recount
-        wanted = _sizes(found, recount.events, recount.window, second)
-        if recount.all:
-            wanted.observe("edges", int(recount.edges.sum()))
-            wanted.observe("edges", recount.pairs, of="pairs")
-        for rule in RULES:
-            if recount.all or rule != "edges":
-                wanted.observe("vertex_steps", int(recount.present(rule).sum()), presence=rule)
-        out.data, out.checks = found.data, [found.check(), *recounted(out, wanted)]
         return out
-
-
-def _sizes(found: Lifetimes, events: int, window: float, second: float | None) -> Measurement:
-    """Snapshots, vertices and events of a graph, and its window in seconds where it has some."""
-    out = Measurement()
-    out.observe("snapshots", found.steps)
-    out.observe("vertices", found.nodes)
-    out.observe("edges", events, of="events")
-    if second:
-        out.observe("window", window * second)
-    return out
