@@ -337,6 +337,7 @@ class PipadSystem(System):
         device: str = "cpu",
         switches: Mapping[str, bool] | None = None,
         meter: Meter | None = None,
+        s_per: int | None = None,
     ) -> Trainer:
         chosen = self.switches(switches)
         if chosen["arena"] and torch.device(device).type != "cpu":
@@ -348,7 +349,7 @@ class PipadSystem(System):
             workload,
             workload_data.load(workload),
             chosen,
-            s_per=self.s_per,
+            s_per=self.s_per if s_per is None else s_per,
             slice_cap=self.slice_cap,
             buffer_bytes=self.buffer_bytes,
             device=device,

@@ -37,7 +37,7 @@ from dgbench.systems.base.liveness import ALL_LAYERS
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
-from dgbench.systems.esdg.experiments.random_graphs import random_graphs
+from dgbench.systems.esdg.experiments.fig7 import random_graphs
 from dgbench.systems.esdg.oracle import TimelineOracle
 from dgbench.systems.gnnflow.experiments.trainer_checks import trainer_checks
 

@@ -15,7 +15,7 @@ from dgbench.harness.store.row import Row
 from dgbench.lab.quality import MIN_SEEDS
 from dgbench.systems.pipad import PAPER
 from dgbench.systems.pipad.experiments import epochs
-from dgbench.systems.pipad.experiments.main_races import TRAINING
+from dgbench.systems.pipad.experiments.fig10 import TRAINING
 from dgbench.systems.pipad.experiments.settings import MODELS
 from dgbench.systems.pipad.ladders import BARE, PUBLISHED, REUSED, STAGES
 

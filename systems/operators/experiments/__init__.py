@@ -27,11 +27,7 @@ from dgbench.systems.operators.experiments.placements import (
     PlacedSampling,
     PlacedUpdates,
 )
-from dgbench.systems.operators.experiments.sampling import (
-    Insert,
-    Sampling,
-    SamplingBetweenSteps,
-)
+from dgbench.systems.operators.experiments.sampling import Insert, Sampling, SamplingBetweenSteps
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
 from dgbench.systems.operators.experiments.twins import Twins
 from dgbench.systems.operators.experiments.weighted import Weighted

@@ -6,7 +6,7 @@ disturbs the machine disturbs all of them; ratios are formed turn by turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import sqrt
 from statistics import median
@@ -16,24 +16,15 @@ from dgbench.lab.charts import chart, failed, titled
 from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
 from dgbench.lab.evidence import ids, uses_twin
 from dgbench.lab.figure_forms import Sweep
+from dgbench.lab.grid import by_preset
+from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio
 from dgbench.lab.quantities import observed
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table
-from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
-from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import open_trainer, oracle_of
-from dgbench.systems.base.registry import get_system
-from dgbench.systems.base.system import Trainer
-from dgbench.systems.base.turns import turns_of
-from dgbench.systems.pipad.experiments.main_races import RECURRENCE
-from dgbench.systems.pipad.experiments.settings import (
-    BY_NAME,
-    FORMS,
-    MODEL_TITLES,
-    MODELS,
-    workload,
-)
+from dgbench.systems.pipad.experiments.common import race_settings
+from dgbench.systems.pipad.experiments.fig10 import QUALITY, TRAINING
+from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS, MODEL_TITLES, MODELS, task_of
 from dgbench.systems.pipad.ladders import (
     AGAIN,
     DEPENDENT,
@@ -49,16 +40,9 @@ from dgbench.systems.pipad.ladders import (
     settings,
 )
 
-LINKS = {
-    "plain": "",
-    "arena": ", arena (CPU proxy)",
-    "device": "",
-    "paper": ", the paper's kernel",
-}
+LINKS = {"plain": "", "arena": ", arena (CPU proxy)", "device": "", "paper": ", the paper's kernel"}
 
-TURNS = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
-"""Turns at least; six are the fewest whose extremes bound a median with 95 %."""
-BUDGETS = {"smoke": 1.0, "quick": 3.0, "full": 2.0, "paper": 2.0}
+BUDGETS = {"smoke": 1.0, "quick": 3.0, None: 2.0}
 """Budgets of a process that one process may take: all its settings share it."""
 SMOKE = (("hepth", "tgcn_model", "plain", "ladder"), ("hepth", "tgcn_model", "arena", "removed"))
 QUICK = (
@@ -70,6 +54,29 @@ GRAPHS = {
     "full": ("flickr", "hepth", "pems08", "covid19-england"),
     "paper": ("epinions", "hepth", "pems08", "covid19-england"),
 }
+
+RECURRENCE = MainRace(
+    verb="takes a step",
+    where={"kind": "removed", "link": ("plain", "device")},
+    titles=TRAINING.titles,
+    comparisons=(
+        RaceComparison(
+            subject="PiPAD + dgbench without compiled steps",
+            rival="the same without its fused recurrence, which is our addition",
+            ratio=observed_ratio(setting="fused_gates"),
+            quality=QUALITY,
+            fairer=True,
+        ),
+        RaceComparison(
+            subject="PiPAD + dgbench",
+            rival="the same without its compiled steps, which are our addition",
+            ratio=observed_ratio(setting="compiled_step"),
+            quality=QUALITY,
+            fairer=True,
+        ),
+    ),
+)
+"""Parts of the main race's factors that are ours and not the paper's."""
 
 Key = tuple[str, str, str]
 """Dataset, model and link."""
@@ -164,13 +171,10 @@ class Ablation(FormExperiment):
     timeout_s = {"full": 900, "paper": 900, None: 120}
     charts = (
         chart(
-            "ablation",
-            "ablation",
-            "Time of a training step, techniques added one by one",
-            step_points,
-            system="pipad",
+            "ablation", "ablation", "Time of a training step, techniques added one by one",
+            step_points, system="pipad",
         ),
-    )
+    )  # fmt: skip
     headline, unit = WITHOUT, "x"
     figure_forms = (
         Sweep(
@@ -184,63 +188,30 @@ class Ablation(FormExperiment):
     )  # fmt: skip
 
     def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
-        found: Sequence[tuple[str, str, str, str]] = {"smoke": SMOKE, "quick": QUICK}.get(
-            preset
-        ) or list(product(GRAPHS[preset], MODELS, ("plain", "arena"), KINDS))
+        points = {"smoke": SMOKE, "quick": QUICK}.get(preset) or product(
+            GRAPHS[preset], MODELS, ("plain", "arena"), KINDS
+        )
         # On a device copies are real: what an arena stands for is the paper's own ladder.
         names = {"plain": "device", "arena": "paper"} if device == "cuda" else {}
         return [
-            {
-                "dataset": dataset,
-                "model": model,
-                "system": "pipad",
-                "link": names.get(link, link),
-                "kind": kind,
-            }
-            for dataset, model, link, kind in found
-        ]
+            {"dataset": dataset, "model": model, "system": "pipad",
+             "link": names.get(link, link), "kind": kind}
+            for dataset, model, link, kind in points
+        ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        params = cell.params
-        graph = BY_NAME[str(params["dataset"])]
-        task = workload(graph, str(params["model"]), context.preset)
-        chosen = settings(str(params["link"]), str(params["kind"]))
-        oracle = oracle_of(task, context)
-        opened: dict[str, Trainer] = {}
-        try:
-            for name, switches in chosen.items():
-                own = RunContext(context.device, context.preset, context.threads)
-                own.meter = Meter(device=context.device)
-                trainer = open_trainer(get_system("pipad"), task, own, switches)
-                opened[name] = trainer
-                trainer.prepare()
-            budget_s = context.budget_s * BUDGETS[context.preset]
-            turns = turns_of(opened, TURNS[context.preset], budget_s)
-            found, sent = turns.seconds, turns.sent
-            first = context.round == 1
-            checks = turns.audited(oracle, first=first)
-            checks += oracle.settings(opened, first=first, starts=turns.starts)
-            notes = list(getattr(opened[ON], "notes", [])) if ON in opened else []
-        finally:
-            for trainer in opened.values():
-                trainer.close()
-        main = ON if ON in found else OFF
-        measured = Measurement(
-            deviation={"output": max(check.gap for check in checks if check.of == "outputs")},
-            checks=checks,
-            data=describe(oracle.trainer.data),
-            notes=notes,
-        )
-        measured.observe("step_time", median(found[main]), samples=found[main])
-        measured.observe("turns", len(found[main]))
-        for name, seconds in found.items():
-            measured.observe("step_time", median(seconds), setting=name)
-            measured.observe("host_to_device", sent[name], setting=name)
-        for name, (slow, fast) in ratios_of(
-            str(params["kind"]), list(chosen), str(params["link"])
-        ).items():
-            base: Sequence[float] = found[fast]
+        params: Mapping[str, Any] = cell.params
+        kind, link = params["kind"], params["link"]
+        contenders = settings(link, kind)
+        main = ON if ON in contenders else OFF
+        measured, seconds = race_settings(
+            contenders, task_of(params, context.preset), context,
+            main=main, budgets=by_preset(BUDGETS, context.preset),
+        )  # fmt: skip
+        measured.observe("turns", len(seconds[main]))
+        for name, (slow, fast) in ratios_of(kind, list(contenders), link).items():
+            base = seconds[fast]
             if fast == ON and name != AGAIN:  # both of the equal settings stand for it
-                base = [sqrt(a * b) for a, b in zip(found[ON], found[AGAIN], strict=True)]
-            observe_speedup(measured, found[slow], base, setting=name)
+                base = [sqrt(a * b) for a, b in zip(seconds[ON], seconds[AGAIN], strict=True)]
+            observe_speedup(measured, seconds[slow], base, setting=name)
         return measured

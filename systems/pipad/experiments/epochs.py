@@ -16,13 +16,7 @@ from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import checked_after, open_trainer
 from dgbench.systems.base.registry import get_system
-from dgbench.systems.pipad.experiments.settings import (
-    ALL,
-    BY_NAME,
-    FORMS,
-    MODELS,
-    workload,
-)
+from dgbench.systems.pipad.experiments.settings import ALL, FORMS, MODELS, task_of
 
 MIN_EPOCHS, MAX_EPOCHS = 6, 30
 BUDGETS = 3.0
@@ -69,8 +63,7 @@ class Epochs(FormExperiment):
         return [{"dataset": d, "model": m} for d, m in by_preset(TRAINED, preset)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        graph = BY_NAME[str(cell.params["dataset"])]
-        task = workload(graph, str(cell.params["model"]), context.preset)
+        task = task_of(cell.params, context.preset)
         system = get_system("pipad")
         trainer = open_trainer(system, task, context, None)
         trainer.prepare()
@@ -92,6 +85,5 @@ class Epochs(FormExperiment):
         for part, third in thirds(seconds).items():
             cost = third / median(seconds)
             measured.observe("slowdown", cost, setting=part, baseline=ALL_EPOCHS)
-        measured.observe("frames", trainer.num_frames)
         trainer.close()
         return measured

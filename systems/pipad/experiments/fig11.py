@@ -18,8 +18,9 @@ from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Entry, Table
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import TOLERANCE
-from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
+from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, open_graph
 from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME, EXTRAS, FORMS
 from dgbench.systems.pipad.ladders import BARE, PUBLISHED
 from dgbench.systems.pipad.layers import (
@@ -145,16 +146,16 @@ class Fig11(FormExperiment):
     }  # fmt: skip
 
     def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
-        names = by_preset(GRAPHS, preset)
+        graphs = [BY_NAME[name] for name in by_preset(GRAPHS, preset)]
         raced = (*METHODS, CUSPARSE) if device == "cuda" else METHODS
-        found = [(name, BY_NAME[name].feature_dim, raced) for name in names]
-        for dim in by_preset(DIMS, preset):
-            found += [
-                (name, dim, ("pygt", BARE, PUBLISHED, "pipad"))
-                for name in names
-                if BY_NAME[name].small and BY_NAME[name].printed
-                if dim != BY_NAME[name].feature_dim and (preset != "quick" or name == WIDTHS_OF)
-            ]
+        found = [(graph.name, graph.feature_dim, raced) for graph in graphs]
+        found += [
+            (graph.name, dim, ("pygt", BARE, PUBLISHED, "pipad"))
+            for dim in by_preset(DIMS, preset)
+            for graph in graphs
+            if graph.small and graph.printed and dim != graph.feature_dim
+            if preset != "quick" or graph.name == WIDTHS_OF
+        ]
         return [
             {"dataset": name, "dim": dim, "system": system}
             for name, dim, systems in found
@@ -187,9 +188,9 @@ class Fig11(FormExperiment):
             sync = torch.cuda.synchronize if context.device == "cuda" else None
             steady = measure_steady(layer, budget_s=context.budget_s, sync=sync)
             gaps["after timing"] = layer_deviation(layer(), csrs, x, weight)
-        nnz = sum(csr.nnz for csr in csrs)
         # Every neighbour's row and index counted as traffic, features and results once.
-        moved = nnz * (4 * dim + 4) + 4 * data.num_nodes * S_PER * (dim + graph.hidden_dim)
+        moved = sum(csr.nnz for csr in csrs) * (4 * dim + 4)
+        moved += 4 * data.num_nodes * S_PER * (dim + graph.hidden_dim)
         count = S_PER * data.num_nodes * graph.hidden_dim
         checks = [
             at_most("outputs", gap, TOLERANCE, against="float64 layer", compared=count, part=when)
@@ -199,12 +200,8 @@ class Fig11(FormExperiment):
             warmup=steady.warmup,
             deviation={"output": max(gaps.values())},
             checks=checks,
-            data=data_of(data),
+            data=describe(data),
         )
         measured.observe("operation_time", steady.time, samples=steady.samples)
-        measured.observe("throughput", nnz / steady.time, of="edges")
         measured.observe("bandwidth", moved / steady.time)
-        measured.observe("edges", nnz)
-        measured.observe("vertices", data.num_nodes)
-        measured.observe("snapshots", S_PER)
         return measured

@@ -8,7 +8,7 @@ one by one and handed out to workers (`kernels_cuda.variants.work_items`). Train
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
+from itertools import product
 from typing import Any
 
 import torch
@@ -27,21 +27,10 @@ from dgbench.lab.grid import by_preset
 from dgbench.lab.quantities import MeasuredQuantity, observed, paired
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.study import FormExperiment
-from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext, Workload
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import open_trainer, oracle_of
-from dgbench.systems.base.registry import get_system
-from dgbench.systems.base.system import Trainer
-from dgbench.systems.base.turns import turns_of
-from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import (
-    ALL,
-    BY_NAME,
-    FORMS,
-    MODELS,
-    workload,
-)
+from dgbench.systems.pipad.experiments.common import FEW, open_graph, race_settings
+from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME, FORMS, MODELS, task_of
 from dgbench.systems.pipad.partitions import Partitions, on_device
 from dgbench.systems.pipad.recounts import edges_of, slices_of
 
@@ -52,7 +41,6 @@ CSR = "PiPAD with plain CSR"
 WORKERS = 80
 """Workers that the CPU's model hands out items to: multiprocessors of the paper's V100."""
 REPEATS = 7
-TURNS = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
 BUDGETS = 1.5
 """Budgets of a process that one process may take: both formats share it."""
 TRAINED = {
@@ -94,6 +82,7 @@ COUNTED_BALANCE = combine.as_proxy(
 
 class Fig12(FormExperiment):
     forms, name = FORMS, "fig12"
+    repeats = {"smoke": 1, None: 5}
     timeout_s = 300
     headline, unit = GAIN, "x"
     figure_forms = (
@@ -141,26 +130,22 @@ class Fig12(FormExperiment):
     }
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        cells = [
-            self.cell(
-                {"part": "balance", "dataset": name},
-                preset,
-                group=f"balance/{name}",
-                repeats=1 if preset == "smoke" else 5,
-            )
-            for name in by_preset(FEW, preset)
+        points = [
+            *({"part": "balance", "dataset": name} for name in by_preset(FEW, preset)),
+            *(
+                {"part": "train", "dataset": dataset, "model": model, "system": "pipad"}
+                for dataset, model in by_preset(TRAINED, preset)
+            ),
         ]
-        rounds = 1 if preset == "smoke" else 5
-        for dataset, model in by_preset(TRAINED, preset):
-            params = {"part": "train", "dataset": dataset, "model": model, "system": "pipad"}
-            cells.append(self.cell(params, preset, group=f"train/{model}", repeats=rounds))
-        return cells
+        return [
+            self.cell(one, preset, group=f"{one['part']}/{one.get('model', one['dataset'])}")
+            for one in points
+        ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        graph = BY_NAME[str(cell.params["dataset"])]
         if cell.params["part"] == "balance":
-            return _balance(graph, context)
-        return _train(workload(graph, str(cell.params["model"]), context.preset), context)
+            return _balance(BY_NAME[str(cell.params["dataset"])], context)
+        return _train(task_of(cell.params, context.preset), context)
 
 
 def _balance(graph: Any, context: RunContext) -> Measurement:
@@ -170,17 +155,15 @@ def _balance(graph: Any, context: RunContext) -> Measurement:
     times = range(len(data) - size, len(data))
     parts = Partitions(data, norm="sym").partition(times).parts
     draw = torch.Generator().manual_seed(1)
-    dim = graph.feature_dim
-    wide = torch.randn(data.num_nodes, size * dim, generator=draw)
-    one = wide[:, :dim].contiguous()
+    wide = torch.randn(data.num_nodes, size * graph.feature_dim, generator=draw)
+    one = wide[:, : graph.feature_dim].contiguous()
     launches = [(parts.over, wide), *((csr, one) for csr in parts.exclusive)]
-    on_gpu = context.device == "cuda"
-    if on_gpu:
+    measure, metric = _on_workers, "worker_time"
+    if context.device == "cuda":
         device = torch.device(context.device)
         launches = [(on_device(csr, device), x.to(device)) for csr, x in launches]
-    measure = _by_warps if on_gpu else _on_workers
-    metric = "worker_cycles" if on_gpu else "worker_time"
-    measured = Measurement(checks=_recount(launches), data=data_of(data))
+        measure, metric = _by_warps, "worker_cycles"
+    measured = Measurement(checks=_recount(launches), data=describe(data))
     for cap in (None, *CAPS):
         items = [(csr if cap is None else slice_csr(csr, cap), x) for csr, x in launches]
         dims = {"format": "csr"} if cap is None else {"format": "sliced", "cap": cap}
@@ -191,28 +174,19 @@ def _balance(graph: Any, context: RunContext) -> Measurement:
             for m, _ in items
         )
         measured.observe("words", words, **dims)
-    if not on_gpu:
-        measured.observe("workers", WORKERS)
     return measured
 
 
 def _recount(launches: Sequence[tuple[Csr, Tensor]]) -> list[ResultCheck]:
     """Checks of the slices of each launch: the entries of every row, in pieces of the cap."""
     checks = []
-    for number, (csr, _) in enumerate(launches):
-        edges = edges_of(csr)
-        for cap in CAPS:
-            sliced = slice_csr(csr, cap)
-            pieces = sliced.slice_offsets.diff()
-            longest = int(pieces.max()) if pieces.numel() else 0
-            checks.append(
-                equal(
-                    "slices",
-                    [sliced.num_slices, int(pieces.sum()), longest > cap],
-                    [slices_of(edges, csr.num_cols, cap), len(edges), False],
-                    against=f"lengths of rows (launch {number})",
-                )
-            )
+    for (number, (csr, _)), cap in product(enumerate(launches), CAPS):
+        edges, sliced = edges_of(csr), slice_csr(csr, cap)
+        pieces = sliced.slice_offsets.diff().tolist()
+        own = [sliced.num_slices, sum(pieces), max(pieces, default=0) > cap]
+        wanted = [slices_of(edges, csr.num_cols, cap), len(edges), False]
+        against = f"lengths of rows (launch {number})"
+        checks.append(equal("slices", own, wanted, against=against))
     return checks
 
 
@@ -224,35 +198,10 @@ def _on_workers(items: Sequence[tuple[Csr | SlicedCsr, Tensor]]) -> tuple[float,
 
 def _train(task: Workload, context: RunContext) -> Measurement:
     """Steps of PiPAD with slices and with CSR, in turns, both compared with the reference."""
-    oracle = oracle_of(task, context)
-    opened: dict[str, Trainer] = {}
-    try:
-        for name in ("sliced", "csr"):
-            switches = {"sliced_csr": name == "sliced"}
-            if context.device == "cpu":
-                switches["arena"] = True
-            own = RunContext(context.device, context.preset, context.threads)
-            own.meter = Meter(device=context.device)
-            opened[name] = open_trainer(get_system("pipad"), task, own, switches)
-            opened[name].prepare()
-        budget_s = context.budget_s * BUDGETS
-        turns = turns_of(opened, TURNS[context.preset], budget_s)
-        found, sent = turns.seconds, turns.sent
-        first = context.round == 1
-        checks = turns.audited(oracle, first=first)
-        checks += oracle.settings(opened, first=first, starts=turns.starts)
-        worst = max(check.gap for check in checks if check.of == "outputs")
-    finally:
-        for trainer in opened.values():
-            trainer.close()
-    measured = Measurement(
-        deviation={"output": worst}, checks=checks, data=describe(oracle.trainer.data)
-    )
-    measured.observe("step_time", median(found["sliced"]), samples=found["sliced"])
-    for name, seconds in found.items():
-        measured.observe("step_time", median(seconds), setting=name)
-        measured.observe("host_to_device", sent[name], setting=name)
-    observe_speedup(measured, found["csr"], found["sliced"], setting="sliced")
+    arena = {"arena": True} if context.device == "cpu" else {}
+    formats = {name: {"sliced_csr": name == "sliced", **arena} for name in ("sliced", "csr")}
+    measured, seconds = race_settings(formats, task, context, main="sliced", budgets=BUDGETS)
+    observe_speedup(measured, seconds["csr"], seconds["sliced"], setting="sliced")
     return measured
 
 

@@ -21,14 +21,7 @@ from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Workload
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.race import timed
-from dgbench.systems.pipad.experiments.settings import (
-    ALL,
-    BY_NAME,
-    FORMS,
-    MODELS,
-    NEEDS_CUDA,
-    workload,
-)
+from dgbench.systems.pipad.experiments.settings import ALL, FORMS, MODELS, NEEDS_CUDA, task_of
 
 GRAPHS = {None: [g.name for g in ALL]} | dict.fromkeys(
     ("smoke", "quick"), ("flickr", "covid19-england")
@@ -89,8 +82,7 @@ class Fig3(FormExperiment):
         return [self.cell(one, preset, phases=on_gpu) for one in self.points(preset, device)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        graph = BY_NAME[str(cell.params["dataset"])]
-        task = workload(graph, str(cell.params["model"]), context.preset)
+        task = task_of(cell.params, context.preset)
         switches = {"arena": True} if context.device == "cpu" else None
         found = timed("pygt", task, context, switches=switches)
         observed = {(one.metric, one.dims.get("phase")): one.value for one in found.observations}

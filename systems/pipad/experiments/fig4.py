@@ -16,13 +16,7 @@ from dgbench.lab.quantities import computed, observed
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base.race import timed
 from dgbench.systems.pipad.experiments.fig3 import GRAPHS
-from dgbench.systems.pipad.experiments.settings import (
-    BY_NAME,
-    FORMS,
-    MODELS,
-    MUCH,
-    workload,
-)
+from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS, MODELS, MUCH, task_of
 
 LAYERS = ("gnn", "rnn")
 CLOSE = 0.02
@@ -151,6 +145,5 @@ class Fig4(FormExperiment):
         return [self.cell(one, preset, phases=True) for one in self.points(preset, device)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        graph = BY_NAME[str(cell.params["dataset"])]
-        task = workload(graph, str(cell.params["model"]), context.preset)
+        task = task_of(cell.params, context.preset)
         return timed("pygt", task, context)

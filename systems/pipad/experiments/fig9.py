@@ -20,17 +20,13 @@ from dgbench.lab.quantities import MeasuredQuantity, observed, speedup
 from dgbench.lab.result_checks import at_most
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.base.registry import get_system
-from dgbench.systems.pipad.experiments.common import data_of, open_graph
+from dgbench.systems.pipad.experiments.common import open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS
 from dgbench.systems.pipad.groups import SNAPSHOTS, aggregation, made_group, race
-from dgbench.systems.pipad.kernels import (
-    ArrivedKernel,
-    PlacedKernel,
-    arrived_kernel,
-    placed_kernel,
-)
+from dgbench.systems.pipad.kernels import ArrivedKernel, PlacedKernel, arrived_kernel, placed_kernel
 from dgbench.systems.pipad.ladders import PUBLISHED, stage
 from dgbench.systems.pipad.recounts import plain_aggregation, recount_partition
 
@@ -128,40 +124,25 @@ class Fig9(FormExperiment):
         dim = int(cell.params["dim"])  # type: ignore[arg-type]
         data = open_graph(graph, context.preset)
         group = made_group(data.topology[len(data) - 1], rate)
-        kernel, device = published_kernel(context.device), context.device
+        device, on = context.device, get_system("pipad").switches(stage(PUBLISHED))
+        kernel = arrived_kernel(on) if device == "cuda" else placed_kernel(on)
         gap = _deviation(group, kernel, dim, device)
         found = race(group, dim, SIZES, kernel, device=device, budget_s=context.budget_s)
+        count = len(SIZES) * SNAPSHOTS * data.num_nodes * dim
         measured = Measurement(
             deviation={"output": gap},
             checks=[
-                at_most(
-                    "outputs",
-                    gap,
-                    TOLERANCE,
-                    against="float64 edge lists",
-                    compared=len(SIZES) * SNAPSHOTS * data.num_nodes * dim,
-                ),
+                at_most("outputs", gap, TOLERANCE, against="float64 edge lists", compared=count),
                 *recount_partition(group, PartTopology.build(group)),
             ],
-            data=data_of(data),
+            data=describe(data),
             notes=["groups were made from the last snapshot, see the experiment's reading"],
         )
         measured.observe("operation_time", median(found[1]), samples=found[1])
         for size in SIZES:
-            seconds, parts = median(found[size]), PartTopology.build(group[:size])
-            measured.observe("operation_time", seconds, snapshots_together=size)
-            measured.observe("overlap", parts.overlap_rate(), snapshots_together=size)
-        measured.observe("vertices", data.num_nodes)
-        measured.observe("edges", sum(csr.nnz for csr in group))
-        measured.observe("snapshots", SNAPSHOTS)
+            measured.observe("operation_time", median(found[size]), snapshots_together=size)
         measured.observe("turns", len(found[1]))
         return measured
-
-
-def published_kernel(device: str) -> PlacedKernel | ArrivedKernel:
-    """Return the kernel of PiPAD as published on a device."""
-    on = get_system("pipad").switches(stage(PUBLISHED))
-    return arrived_kernel(on) if torch.device(device).type == "cuda" else placed_kernel(on)
 
 
 def _deviation(

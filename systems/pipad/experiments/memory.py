@@ -6,10 +6,9 @@ loads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from dgbench.datasets import SnapshotSequence
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.variants import memory_model as model
 from dgbench.lab import outcomes, rules
@@ -20,10 +19,11 @@ from dgbench.lab.result_checks import equal
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
-from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
+from dgbench.systems.base.data import describe
+from dgbench.systems.pipad.experiments.common import COUNTED, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS
 from dgbench.systems.pipad.partitions import Partitions, split
-from dgbench.systems.pipad.recounts import edges_of, recount_loads
+from dgbench.systems.pipad.recounts import recount_loads
 
 LOADS = ("requests", "transactions")
 KNEE_LENGTHS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -151,68 +151,37 @@ class MemoryTraffic(FormExperiment):
             return _knees()
         graph = BY_NAME[str(cell.params["dataset"])]
         data = open_graph(graph, context.preset)
-        s_per = 8 if graph.small else 2
         partitions = Partitions(data, norm="sym")
-        loads = {method: dict.fromkeys(LOADS, 0) for method in ("gespmm", "pipad")}
-        rows = empty = 0
-
-        def add(method: str, found: model.LoadCounts) -> None:
-            loads[method]["requests"] += found.requests
-            loads[method]["transactions"] += found.transactions
-
+        dim, s_per = graph.feature_dim, 8 if graph.small else 2
         groups = [g for g in split(range(len(data)), s_per) if len(g) == s_per][:GROUPS]
+        loads = dict.fromkeys(("gespmm", "pipad"), model.LoadCounts(0, 0))
         for group in groups:
-            parts = partitions.partition(group).parts
-            add("pipad", model.partition_loads(parts, graph.feature_dim))
+            loads["pipad"] += model.partition_loads(partitions.partition(group).parts, dim)
             for t in group:
-                csr = data.topology[t]
-                add("gespmm", model.gespmm_loads(csr, graph.feature_dim))
-                rows += csr.num_rows
-                empty += int((csr.indptr.diff() == 0).sum())
+                loads["gespmm"] += model.gespmm_loads(data.topology[t], dim)
         last = data.topology[groups[-1][-1]]
-        slices = model.slice_work(slice_csr(last), graph.feature_dim * s_per)
+        slices = model.slice_work(slice_csr(last), dim * s_per)
         measured = Measurement(
-            checks=[
-                *recount_loads(last, graph.feature_dim),
-                *recount_loads(last, graph.feature_dim * s_per),
-                equal(
-                    "counters", [rows, empty], _rows(data, groups), against="lists of destinations"
-                ),
-            ],
-            data=data_of(data),
+            checks=[*recount_loads(last, dim), *recount_loads(last, dim * s_per)],
+            data=describe(data),
         )
         for name in LOADS:
-            for method, counts in loads.items():
-                measured.observe(name, counts[name], method=method)
-            saved = 1 - loads["pipad"][name] / max(1, loads["gespmm"][name])
-            measured.observe("saving", saved, of=name)
-        measured.observe("rows", rows)
-        measured.observe("rows", empty, of="empty")
-        measured.observe("empty_share", empty / max(1, rows))
+            counts = {method: getattr(one, name) for method, one in loads.items()}
+            for method, count in counts.items():
+                measured.observe(name, count, method=method)
+            measured.observe("saving", 1 - counts["pipad"] / max(1, counts["gespmm"]), of=name)
         measured.observe("imbalance", model.imbalance(model.row_work(last)), of="rows")
         measured.observe("imbalance", model.imbalance(slices), of="slices")
         return measured
 
 
-def _rows(data: SnapshotSequence, groups: Sequence[range]) -> list[int]:
-    """Rows of the snapshots of these groups, and how many are nobody's destination."""
-    rows = empty = 0
-    for t in (t for group in groups for t in group):
-        edges = edges_of(data.topology[t])
-        rows += data.num_nodes
-        empty += data.num_nodes - len(set((edges // data.num_nodes).tolist()))
-    return [rows, empty]
-
-
 def _knees() -> Measurement:
     """Loads of one row by feature length, and the worked examples of section 5.3."""
     measured = Measurement()
-    found: dict[str, list[int]] = {name: [] for name in LOADS}
-    for dim in KNEE_LENGTHS:
-        for name, count in zip(
-            LOADS, (model.row_requests(dim), model.row_transactions(dim)), strict=True
-        ):
-            found[name].append(count)
+    found: dict[str, list[int]] = {}
+    for name, loads in zip(LOADS, (model.row_requests, model.row_transactions), strict=True):
+        found[name] = [loads(dim) for dim in KNEE_LENGTHS]
+        for dim, count in zip(KNEE_LENGTHS, found[name], strict=True):
             measured.observe(name, count, dim=dim)
     # Two snapshots of 2 floats, and four of 16: one by one, and coalescent.
     pair = {"dim": 2, "snapshots_together": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import torch
@@ -20,18 +20,12 @@ from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Entry, Table
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
-from dgbench.systems.base.race import TOLERANCE, checked_after, relative
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.base.training import FrameTask
 from dgbench.systems.pipad.analyzer import Analyzer
-from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import (
-    BY_NAME,
-    EPOCHS,
-    FORMS,
-    FRAME,
-    FrameGraph,
-    workload,
-)
+from dgbench.systems.pipad.experiments.common import COUNTED, open_graph
+from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS, FRAME, FrameGraph, workload
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.recounts import plain_aggregation, recount_partition
 
@@ -90,10 +84,7 @@ class Preparation(FormExperiment):
     unit = "s"
     claims = {
         "pipad-s2-reordering-cost": takes_seconds,
-        "pipad-s33-first-agg-param-free": rules.at_most(
-            observed("relative_error", per="dataset", part=None, of="reuse").pooled("max"),
-            TOLERANCE,
-        ),
+        "pipad-s33-first-agg-param-free": rules.at_most(REUSE_GAP, TOLERANCE),
         "pipad-s33-stride": rules.equals_claim(strides, "snapshots", of="stride", part=None),
         "pipad-s44-memory-bound": combine.by_model(
             rules.at_most(of_rows(memory_share, per="dataset", part=None).pooled("max"), 1.0),
@@ -114,40 +105,29 @@ class Preparation(FormExperiment):
             return _reorder_whole(graph)
         data = open_graph(graph, context.preset)
         partitions = Partitions(data, norm="sym")
-        measured = Measurement(data=data_of(data))
+        measured = Measurement(data=describe(data))
         measured.observe("operation_time", _reorder_seconds(data), phase="reordering")
+        analyzer = Analyzer(partitions, frame=FRAME, options=S_OPTIONS, background=False)
+        start = time.perf_counter()
+        analyzer.start()
+        analyzer.wait()
+        measured.observe("operation_time", time.perf_counter() - start, phase="extraction")
         task = FrameTask(
             data, workload(graph, "tgcn_model", context.preset), device=torch.device("cpu")
         )
-        start = time.perf_counter()
-        analyzer = Analyzer(partitions, frame=FRAME, options=S_OPTIONS, background=False)
-        analyzer.start()
-        analysis = analyzer.wait()
-        measured.observe("operation_time", time.perf_counter() - start, phase="extraction")
-        step_s, measured.checks = _step_seconds(graph, context)
-        share = analysis.seconds / (EPOCHS * task.num_frames * step_s)
-        measured.observe("analysis_time", analysis.seconds)
-        measured.observe("step_time", step_s)
-        measured.observe("time_share", share, phase="analysis")
-        measured.observe("topology_change", fmean(analysis.change_rates))
-        first, second = task.times(0), task.times(1)
-        measured.observe("snapshots", second.start - first.start, of="stride")
-        measured.observe("snapshots", len(first), of="frame")
-        measured.observe("snapshots", len(data))
-        measured.observe("groups", len(analysis.groups))
-        measured.observe("analysis_memory", analysis.kept_bytes)
+        stride = task.times(1).start - task.times(0).start
+        measured.observe("snapshots", stride, of="stride")
         for size, nbytes in _memory(data, partitions).items():
             measured.observe("memory", nbytes, of="aggregation", snapshots_together=size)
         gap = _reuse_gap(data, partitions)
         measured.deviation = {"output": gap}
         measured.observe("relative_error", gap, of="reuse")
         count = FRAME * data.features[0].numel()
-        measured.checks.append(
-            at_most("outputs", gap, TOLERANCE, against="float64 edge lists", compared=count)
-        )
-        size = max(S_OPTIONS)
-        csrs = [data.topology[t] for t in range(len(data) - size, len(data))]
-        measured.checks += recount_partition(csrs, PartTopology.build(csrs))
+        csrs = [data.topology[t] for t in range(len(data) - max(S_OPTIONS), len(data))]
+        measured.checks = [
+            at_most("outputs", gap, TOLERANCE, against="float64 edge lists", compared=count),
+            *recount_partition(csrs, PartTopology.build(csrs)),
+        ]
         return measured
 
 
@@ -204,35 +184,13 @@ def _pass(matrix: Any) -> tuple[float, list[ResultCheck]]:
     ]
 
 
-def _step_seconds(graph: FrameGraph, context: RunContext) -> tuple[float, list[ResultCheck]]:
-    """Median seconds of a steady step of the T-GCN model, whose step is the shortest."""
-    from dgbench.systems.pipad.system import PipadSystem
-
-    task = workload(graph, "tgcn_model", context.preset)
-    system = PipadSystem()
-    trainer = system.open(task)
-    trainer.prepare()
-    trainer.train_epoch()  # warm-up
-    seconds = []
-    for frame in range(trainer.num_frames):
-        start = time.perf_counter()
-        trainer.step(frame)
-        seconds.append(time.perf_counter() - start)
-    checks = checked_after(system, trainer, task, context)
-    trainer.close()
-    return median(seconds), checks
-
-
 def _memory(data: Any, partitions: Partitions) -> dict[int, int]:
     """Bytes of one aggregation of S snapshots at once, of the largest single one for S = 1."""
-    floats = data.num_nodes * data.features.shape[2]
+    in_and_out = 2 * 4 * data.num_nodes * data.features.shape[2]
     times = range(len(data) - max(S_OPTIONS), len(data))
-    single = max(4 * partitions.snapshot_words(t) for t in times) + 2 * 4 * floats
-    counted = {1: single}
-    for size in S_OPTIONS:
-        group = times[:size]
-        counted[size] = 4 * partitions.partition(group).words + 2 * 4 * floats * size
-    return counted
+    words = {size: partitions.partition(times[:size]).words for size in S_OPTIONS}
+    words[1] = max(partitions.snapshot_words(t) for t in times)
+    return {size: 4 * count + in_and_out * size for size, count in words.items()}
 
 
 def _reuse_gap(data: Any, partitions: Partitions) -> float:
@@ -242,13 +200,8 @@ def _reuse_gap(data: Any, partitions: Partitions) -> float:
     for group in split(times, 8):
         part = partitions.partition(group)
         x = data.features[group.start : group.stop]
-        kept = aggregate_parts(
-            part.parts,
-            x.transpose(0, 1).contiguous(),
-            part.row_scale,
-            part.col_scale,
-            self_loop=True,
-        )
+        wide = x.transpose(0, 1).contiguous()
+        kept = aggregate_parts(part.parts, wide, part.row_scale, part.col_scale, self_loop=True)
         for i, t in enumerate(group):
             csr, row, col = partitions.snapshot(t)
             fresh = spmm(csr, x[i].contiguous(), row_scale=row, col_scale=col, self_loop=True)

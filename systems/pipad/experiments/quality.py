@@ -12,12 +12,7 @@ from dgbench.lab.quality_study import UNTRAINED, BestEpoch, EpochClock, QualityS
 from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext, Workload
-from dgbench.systems.pipad.experiments.settings import (
-    BY_NAME,
-    MODEL_TITLES,
-    MODELS,
-    workload,
-)
+from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence

@@ -7,9 +7,10 @@ snapshots. Scales below 1 apply to twins only: a real dataset is never cut in it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dgbench.lab.estimates import PaperForms
 from dgbench.lab.paper import PapersGraphs
@@ -140,3 +141,8 @@ def workload(graph: FrameGraph, model: str, preset: Preset) -> Workload:
         loss_on="every" if model == "evolvegcn" else "last",
         frame=FRAME,
     )
+
+
+def task_of(params: Mapping[str, Any], preset: Preset) -> Workload:
+    """The training task of a cell."""
+    return workload(BY_NAME[params["dataset"]], params["model"], preset)

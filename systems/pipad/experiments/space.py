@@ -15,15 +15,11 @@ from dgbench.lab.quantities import MeasuredQuantity, observed, of_rows
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, Measurement, RunContext
-from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
+from dgbench.systems.base.data import describe
+from dgbench.systems.pipad.experiments.common import COUNTED, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS
 from dgbench.systems.pipad.format_words import count_formats, mean_change, partition_words
-from dgbench.systems.pipad.recounts import (
-    drawn,
-    recount_change,
-    recount_formats,
-    recount_partition,
-)
+from dgbench.systems.pipad.recounts import drawn, recount_change, recount_formats, recount_partition
 
 S_OPTIONS = (2, 4, 8)
 
@@ -93,15 +89,11 @@ class Space(FormExperiment):
         data = open_graph(graph, context.preset, whole=True)
         raw = open_graph(graph, context.preset, whole=True, edge_life=1)
         found = count_formats(list(data.topology))
-        measured = Measurement(data=data_of(data), checks=[recount_formats(data.topology, found)])
+        measured = Measurement(data=describe(data), checks=[recount_formats(data.topology, found)])
         measured.observe("topology_change", mean_change(data), of="smoothed")
         measured.observe("topology_change", mean_change(raw), of="raw")
-        measured.observe("sparsity", data.num_nodes * len(data) / max(1, found.entries))
         measured.observe("edges", found.entries)
-        measured.observe("slices", found.slices)
         measured.observe("length", found.longest_slice, of="slice")
-        measured.observe("snapshots", len(data))
-        measured.observe("vertices", data.num_nodes)
         for name, count in found.words.items():
             measured.observe("words", count, format=name)
             measured.observe("mismatches", found.mismatches[name], format=name)

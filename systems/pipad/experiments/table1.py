@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from dgbench import datasets
-from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.lab import outcomes, rules
@@ -21,16 +20,9 @@ from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
-from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import (
-    BY_NAME,
-    EPOCHS,
-    FORMS,
-    FRAME,
-    GRAPHS,
-    IN_LEDGER,
-    FrameGraph,
-)
+from dgbench.systems.base.data import describe
+from dgbench.systems.pipad.experiments.common import COUNTED, open_graph
+from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS, GRAPHS, IN_LEDGER, FrameGraph
 from dgbench.systems.pipad.recounts import drawn, edges_of
 
 SIZES = {
@@ -134,74 +126,51 @@ class Table1(FormExperiment):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         data = open_graph(graph, context.preset, whole=True)
-        measured = Measurement(data=data_of(data))
+        measured = Measurement(data=describe(data))
         measured.observe("vertices", data.num_nodes)
         measured.observe("snapshots", len(data))
         measured.observe("length", data.features.shape[2], of="input")
         measured.observe("length", graph.hidden_dim, of="hidden")
-        measured.observe("snapshots", FRAME, of="frame")
-        measured.observe("epochs", EPOCHS)
         if data.topology[0] is data.topology[-1]:
             # One topology for all snapshots: smoothing unites it with itself.
-            links = data.topology[0].nnz
-            edges = {"raw": links * len(data), "smoothed": links * len(data), "snapshot": links}
+            links, found = data.topology[0].nnz, len(edges_of(data.topology[0]))
+            edges = dict.fromkeys(("raw", "smoothed"), links * len(data))
+            checks = [equal("counters", links, found, against="set of edges")]
         else:
-            edges = _edges(graph.name, graph.scale(context.preset), graph.edge_life, len(data))
+            edges, checks = _edges(graph, context.preset, len(data))
         for of, count in edges.items():
             measured.observe("edges", count, of=of)
-        measured.checks = _recount(graph, context.preset, data, edges["raw"])
+        shape = [*data.features.shape[:2], data.topology[0].num_rows]
+        wanted = [len(data), data.num_nodes, data.num_nodes]
+        measured.checks = [equal("counters", shape, wanted, against="arrays"), *checks]
         return measured
 
 
-def _edges(name: str, scale: float, edge_life: int, snapshots: int) -> dict[str, int]:
-    """Distinct edges summed over raw and over smoothed snapshots, self edges included."""
-    events = datasets.open_events(name, scale=scale)
-    bins, _ = equal_windows(events.t, snapshots)
-    counted = {}
-    for key, life in (("raw", 1), ("smoothed", edge_life)):
-        found = edge_snapshots(
-            events.src,
-            events.dst,
-            bins.long(),
-            snapshots,
-            events.num_nodes,
-            edge_life=life,
-            drop_self_loops=False,
-        )
-        counted[key] = sum(csr.nnz for csr in found)
-    return counted
+def _edges(
+    graph: FrameGraph, preset: Preset, snapshots: int
+) -> tuple[dict[str, int], list[ResultCheck]]:
+    """Distinct edges summed over raw and over smoothed snapshots, self edges included.
 
-
-def _recount(
-    graph: FrameGraph, preset: Preset, data: SnapshotSequence, edges_found: int
-) -> list[ResultCheck]:
-    """Checks of one drawn snapshot, raw and smoothed, against the distinct events of its window."""
-    shape = [*data.features.shape[:2], data.topology[0].num_rows]
-    checks = [
-        equal("counters", shape, [len(data), data.num_nodes, data.num_nodes], against="arrays")
-    ]
-    if data.topology[0] is data.topology[-1]:
-        entries = data.topology[0].nnz
-        found = len(edges_of(data.topology[0]))
-        return [*checks, equal("counters", entries, found, against="set of edges")]
+    Checked against the distinct events of all windows, and of one drawn window that is smoothed.
+    """
     events = datasets.open_events(graph.name, scale=graph.scale(preset))
-    bins, edges = equal_windows(events.t, len(data))
-    inside = (events.t >= edges[bins]) & (events.t <= edges[bins + 1])
-    keys = events.dst.numpy().astype(np.int64) * events.num_nodes + events.src.numpy()
-    window = bins.numpy()
-    raw = np.unique(np.stack([window, keys]), axis=1)
-    checks += [
-        equal("windows", inside, torch.ones_like(inside), against="edges of the windows"),
-        equal("counters", edges_found, raw.shape[1], against="distinct events of all windows"),
-    ]
-    for life in dict.fromkeys((1, graph.edge_life)):
-        t = drawn(len(data), 1)[0]
-        wanted = np.unique(keys[(window <= t) & (window > t - life)])
-        found = edge_snapshots(
-            events.src, events.dst, bins, len(data), events.num_nodes,
+    bins, bounds = equal_windows(events.t, snapshots)
+    raw, smoothed = (
+        edge_snapshots(
+            events.src, events.dst, bins.long(), snapshots, events.num_nodes,
             edge_life=life, drop_self_loops=False,
-        )[t]  # fmt: skip
-        checks.append(
-            equal("edges", edges_of(found), wanted, against="distinct events of a window")
         )
-    return checks
+        for life in (1, graph.edge_life)
+    )  # fmt: skip
+    counted = {"raw": sum(csr.nnz for csr in raw), "smoothed": sum(csr.nnz for csr in smoothed)}
+    inside = (events.t >= bounds[bins]) & (events.t <= bounds[bins + 1])
+    keys = events.dst.numpy().astype(np.int64) * events.num_nodes + events.src.numpy()
+    window, t = bins.numpy(), drawn(snapshots, 1)[0]
+    distinct = np.unique(np.stack([window, keys]), axis=1).shape[1]
+    wanted = np.unique(keys[(window <= t) & (window > t - graph.edge_life)])
+    against = "distinct events of a window"
+    return counted, [
+        equal("windows", inside, torch.ones_like(inside), against="edges of the windows"),
+        equal("counters", counted["raw"], distinct, against="distinct events of all windows"),
+        equal("edges", edges_of(smoothed[t]), wanted, against=against),
+    ]

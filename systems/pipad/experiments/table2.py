@@ -25,7 +25,7 @@ from dgbench.systems.pipad.experiments.settings import (
     MUCH,
     NEEDS_CUDA,
     SMOKE_GRAPHS,
-    workload,
+    task_of,
 )
 from dgbench.systems.pipad.polling import PERIOD_S, readings
 
@@ -137,8 +137,7 @@ class Table2(FormExperiment):
         return [self.cell(one, preset, unavailable=why) for one in self.points(preset, device)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        graph = BY_NAME[str(cell.params["dataset"])]
-        task = workload(graph, str(cell.params["model"]), context.preset)
+        task = task_of(cell.params, context.preset)
         context.budget_s = max(context.budget_s, BUDGETS_S[context.preset])
         from torch.cuda import utilization
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,13 +18,13 @@ from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.quantities import observed, of_rows
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table
-from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import oracle_of
 from dgbench.systems.base.system import Trainer
+from dgbench.systems.base.turns import RaceContender, opened, turns_of
 from dgbench.systems.pipad.experiments.fig10 import Fig10
-from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS, MODEL_TITLES, workload
+from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS, MODEL_TITLES, task_of
 from dgbench.systems.pipad.ladders import PUBLISHED, stage
 from dgbench.systems.pipad.tuner import OPTIONS
 
@@ -35,8 +34,7 @@ PAPERS = stage(PUBLISHED)
 """The tuner chooses for steps of PiPAD as published, whose activations autograd keeps."""
 FORMER_WORDS = "PiPAD with our products and recurrence, as measured before its published form"
 SMOKE = (("hepth", "tgcn_model"), ("hepth", "evolvegcn"))
-TURNS = (4, 10)
-"""Turns that are kept at least, and those that slow steps may take more time for."""
+MIN_TURNS = 6
 BUDGETS = 3.0
 """Budgets of a process that one process may take, since five contenders share it."""
 WITHIN = 1.05
@@ -148,39 +146,27 @@ class Tuning(FormExperiment):
         return list(Fig10().points(preset, device))
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        from dgbench.systems.pipad.system import PipadSystem
-
-        graph = BY_NAME[str(cell.params["dataset"])]
-        task = workload(graph, str(cell.params["model"]), context.preset)
-        if reasons := PipadSystem().unsupported(task, context.device):
-            raise UnsupportedError(f"PiPAD: {'; '.join(reasons)}")
-        opened: dict[str, Trainer] = {}
-        try:
-            for size in SIZES:
-                system = PipadSystem(s_per=size)
-                opened[str(size)] = system.open(
-                    task, device=context.device, switches={"tuner": False, **PAPERS}
-                )
-            opened[TUNED] = PipadSystem().open(task, device=context.device, switches=PAPERS)
-            for trainer in opened.values():
-                trainer.prepare()
-            kept = frame_bytes(opened["1"])
-            found, losses = _turns(opened, context.budget_s * BUDGETS)
-            tuned = opened[TUNED]
-            oracle = oracle_of(task, context)
-            checks = oracle.settings(opened, first=context.round == 1)
-            report, notes = tuned.report(), list(getattr(tuned, "notes", []))
-            data = describe(tuned.data)  # type: ignore[attr-defined]
-            nodes = int(tuned.data.num_nodes)  # type: ignore[attr-defined]
-            decisions = list(tuned.controller.decisions)  # type: ignore[attr-defined]
-        finally:
-            for trainer in opened.values():
-                trainer.close()
+        task = task_of(cell.params, context.preset)
+        fixed = {"tuner": False, **PAPERS}
+        contenders = {
+            **{str(size): RaceContender("pipad", fixed, {"s_per": size}) for size in SIZES},
+            TUNED: RaceContender("pipad", PAPERS),
+        }
+        with opened(contenders, task, context) as trainers:
+            kept = frame_bytes(trainers["1"])
+            turns = turns_of(trainers, MIN_TURNS, context.budget_s * BUDGETS)
+            tuned: Any = trainers[TUNED]
+            oracle, first = oracle_of(task, context), context.round == 1
+            checks = turns.audited(oracle, first=first)
+            checks += oracle.settings(trainers, first=first, starts=turns.starts)
+            report, notes = tuned.report(), list(tuned.notes)
+            decisions = list(tuned.controller.decisions)
+        found, losses = turns.seconds, {name: one[-1] for name, one in turns.losses.items()}
         base = losses["1"] or 1.0
         measured = Measurement(
             checks=checks,
             deviation={"loss": max(abs(loss - base) / abs(base) for loss in losses.values())},
-            data=data,
+            data=describe(tuned.data),
             notes=notes,
         )
         measured.observe("step_time", median(found[TUNED]), samples=found[TUNED])
@@ -191,36 +177,13 @@ class Tuning(FormExperiment):
         for metric, value in report.items():
             measured.observe(metric, value)
         measured.observe("memory", kept, of="frame")
-        measured.observe("vertices", nodes)
+        measured.observe("vertices", int(tuned.data.num_nodes))
         measured.observe("turns", len(found[TUNED]))
         measured.observe("frames", len(decisions), of="decided")
         weighed = Counter(option.s_per for one in decisions for option in one.options)
-        for of, counts in (("option", weighed), ("chosen", Counter(d.s_per for d in decisions))):
-            for size, count in counts.items():
-                measured.observe("frames", count, of=of, snapshots_together=size)
+        for size, count in weighed.items():
+            measured.observe("frames", count, of="option", snapshots_together=size)
         return measured
-
-
-def _turns(
-    trainers: Mapping[str, Trainer], budget_s: float
-) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Seconds of each step by contender, in turns; and the loss of the last step of each."""
-    found: dict[str, list[float]] = {name: [] for name in trainers}
-    losses: dict[str, float] = {}
-    frames = next(iter(trainers.values())).num_frames
-    names = list(trainers)
-    begin, turn = time.perf_counter(), -2  # two turns warm up
-    least, most = TURNS
-    while True:
-        spent = time.perf_counter() - begin
-        if turn >= least and (spent > 3 * budget_s or (turn >= most and spent > budget_s)):
-            return found, losses
-        for name in names if turn % 2 == 0 else reversed(names):
-            start = time.perf_counter()
-            losses[name] = trainers[name].step((turn + 2) % frames)
-            if turn >= 0:
-                found[name].append(time.perf_counter() - start)
-        turn += 1
 
 
 def compare_with_best(measured: Measurement, found: Mapping[str, Sequence[float]]) -> None:
