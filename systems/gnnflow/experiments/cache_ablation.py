@@ -228,6 +228,8 @@ def race_on_host(accesses: Accesses, context: RunContext, *, control: bool) -> M
     own = {name: way.requests for name, way in ways.items()}
     exact = dict.fromkeys(ways, asked)
     found.checks.append(equal("counters", own, exact, against="ids of all batches"))
+    for name, way in ways.items():
+        found.observe("hit_rate", way.hits / way.requests, setting=name)
     return found
 
 
