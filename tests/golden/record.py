@@ -123,7 +123,8 @@ def cases(paper: Paper, *, sample: bool = False) -> list[Case]:
     """Cases that a paper is recorded on; the last ones are synthetic.
 
     Args:
-        sample: variants of the largest run alone, and rows made for one device: half of the time.
+        sample: variants of the largest run alone, three disturbed copies, and rows made for one
+            device: half of the time.
     """
     runs = {
         name.partition("/")[0]: [thinned(row) for row in run.everything if row.paper == paper.name]
@@ -136,7 +137,8 @@ def cases(paper: Paper, *, sample: bool = False) -> list[Case]:
         for variant, change in VARIANTS.items()
         if not sample or variant == "all" or machine == largest
     ]
-    chosen += [(largest, name, change(runs[largest])) for name, change in DISTURBED.items()]
+    copies = list(DISTURBED.items())[: 3 if sample else None]
+    chosen += [(largest, name, change(runs[largest])) for name, change in copies]
     kept = [row for rows in runs.values() for row in rows]
     for preset, device in SYNTHETIC[-1:] if sample else SYNTHETIC:
         made = synthetic_rows(paper, kept, preset, device)
