@@ -19,8 +19,6 @@ from dgbench.lab.experiment import Contender, FigureSpec
 Rows = Sequence[Any]
 Point = dict[str, Any]
 Points = Callable[[Rows], list[Point]]
-Place = Callable[..., Mapping[str, str]]
-"""Dimensions of a workload -> where its marks are drawn."""
 
 
 def chart(

@@ -23,8 +23,7 @@ def clearly_above(first: MeasuredQuantity, second: MeasuredQuantity, *, unit: st
     """The one number above the one of another quantity, by intervals that do not meet."""
 
     def rule(context: EvaluationContext) -> RuleOutcome:
-        found = [next(iter(side.estimates(context).values()), None) for side in (first, second)]
-        one, two = found
+        one, two = (next(iter(side.estimates(context).values()), None) for side in (first, second))
         if one is None or two is None:
             return RuleOutcome(lacking=lacking_words(first, {}, context, ANYTHING))
         measured = f"{one.words(unit)} against {two.words(unit)}"

@@ -30,9 +30,6 @@ from dgbench.kernels_cuda.workspace import scratch
 from dgbench.runtime.errors import DataError, InvalidInputError
 from dgbench.runtime.meter import Meter
 
-PARTS = ("lookup", "source", "gather", "update")
-"""Parts of a fetch that are timed: seconds `cache_lookup` and so on of the meter."""
-
 
 class RowSource(Protocol):
     """Where rows that are not kept come from.

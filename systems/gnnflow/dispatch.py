@@ -16,9 +16,6 @@ from dgbench.runtime.collectives import Communicator, equal_parts
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.gnnflow.owners import MachineLayout, Owners
 
-COLUMNS = 4
-"""int64 of a record on its way: vertex, neighbour, event, time (the bits of a float64)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Records:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -33,9 +32,6 @@ from dgbench.systems.gnnflow.owners import MachineLayout, Owners, Schedule
 HopSampler = Callable[..., Sample]
 """(nodes, times, *, fanout, hop, snapshot, positions, draw) -> Sample, over this machine's
 records."""
-
-RECORD: Final = 3
-"""int64 of a neighbour on its way back: vertex, edge, time."""
 
 
 class RemoteSampler:

@@ -19,7 +19,6 @@ from dgbench.runtime.errors import unknown_key
 from dgbench.systems.gnnflow.owners import Owners
 
 CUTS: Final = ("random", "dbh", "hdrf")
-TITLES: Final = {"random": "random edges", "dbh": "degree-based hash", "hdrf": "HDRF"}
 HDRF_BALANCE: Final = 1.0
 
 REQUEST_BYTES: Final = 24

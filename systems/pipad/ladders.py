@@ -65,8 +65,6 @@ STAGE_TITLES = {
     PUBLISHED: "PiPAD",
     "pipad": "PiPAD + dgbench",
 }
-EARLIER = "pipad, the paper's"
-"""Form of older rows: without fused recurrence and compiled steps, but merged by `cache_rule`."""
 FORMER = {"cache_rule": "dimension_aware"}
 """Names that older rows have for a technique: the same switch on a CPU without copies."""
 OURS = ("fused_gates", "compiled_step", "cache_rule")

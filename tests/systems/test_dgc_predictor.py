@@ -16,6 +16,7 @@ from dgbench.systems.base.calibration import calibration_path
 from dgbench.systems.dgc import calibrated, workloads
 from dgbench.systems.dgc.chunk_samples import GraphChunks, RandomChunks
 from dgbench.systems.dgc.chunk_times import ENCODERS, MODELS, ChunkTimer, model_named, statistics_of
+from dgbench.systems.dgc.experiments.fig16 import divergence
 from dgbench.systems.dgc.predictor import error_of
 from dgbench.systems.dgc.study import WHOLE, StudySize, study
 from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_statistics
@@ -217,6 +218,13 @@ def test_a_chunk_holds_what_its_rows_hear(seed, count, presence):
     found = statistics_of([cut[i] for i in range(count)])
     for name in ("vertices", "edges", "inner_edges", "sequences", "longest"):
         assert torch.equal(getattr(found, name), getattr(wanted, name)), name
+
+
+@pytest.mark.parametrize(
+    ("loads", "wanted"), [((2, 2, 2), 1.0), ((1, 4, 2), 4.0), ((0, 3, 3), 1500.0)]
+)
+def test_divergence_is_the_longest_work_over_the_shortest(loads, wanted):
+    assert divergence(torch.tensor(loads, dtype=torch.float64)) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -303,5 +303,3 @@ CEILINGS = _ceilings()
 """All assumptions that predictions for a device rest on, those that cost least first."""
 WARM = ("L2 read, 16 MB buffer", "dependent load, L2 (16 MB)", "mapped host, 16 MB again and again")
 """Ceilings of caches: they are left warm between calls."""
-CLOCKS_OF_SHARED = 30
-"""Cycles of a load from shared memory, as assumed."""

@@ -32,7 +32,6 @@ SIZES = (1, 2, 4, 8)
 TUNED = "tuned"
 PAPERS = stage(PUBLISHED)
 """The tuner chooses for steps of PiPAD as published, whose activations autograd keeps."""
-FORMER_WORDS = "PiPAD with our products and recurrence, as measured before its published form"
 SMOKE = (("hepth", "tgcn_model"), ("hepth", "evolvegcn"))
 MIN_TURNS = 6
 BUDGETS = 3.0
