@@ -76,10 +76,16 @@ class Estimate:
 
     def words(self, unit: str = "") -> str:
         """Value and interval in few characters: `1.20 [0.40, 2.00] points`, `2.1x`."""
-        shown = f"{self.value:.3g}"
+        shown = _digits(self.value)
         if self.low is not None and self.high is not None:
-            shown += f" [{self.low:.3g}, {self.high:.3g}]"
+            shown += f" [{_digits(self.low)}, {_digits(self.high)}]"
         return f"{shown}{unit if unit in ('x', '') else ' ' + unit}"
+
+
+def _digits(value: float) -> str:
+    """A number to three digits: `1.2`, `1,160`, `2.49e+07`."""
+    shown = f"{value:.3g}"
+    return f"{float(shown):,.0f}" if 1e3 <= abs(value) < 1e7 else shown
 
 
 def mean_of_seeds(values: Sequence[float], rows: Sequence[Any]) -> Estimate:

@@ -160,8 +160,13 @@ def _shared(numbers: Iterable[Coords]) -> list[tuple[str, Any]]:
 
 
 def words(context: EvaluationContext, coords: Iterable[tuple[str, Any]]) -> str:
-    """Coordinates in words."""
-    return ", ".join(context.forms.label(dim, value) for dim, value in coords if value is not None)
+    """Coordinates in words; a number that has none is named by its dimension."""
+    parts = []
+    for dim, value in coords:
+        label = "" if value is None else context.forms.label(dim, value).strip(", ")
+        bare = label == str(value) and isinstance(value, int | float)
+        parts.append(f"{dim.replace('_', ' ')} {label}" if bare else label)
+    return ", ".join(filter(None, parts))
 
 
 def lacking_words(
