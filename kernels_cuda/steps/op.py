@@ -128,11 +128,11 @@ class FrameProduct:
 
         Args:
             topology: N x N.
-            row_scale, col_scale: [N], or [N, S] of a partition.
+            row_scale, col_scale: [N, S] of a partition of S snapshots; [N] or [N, 1] of one.
             width: floats a vertex that it will be multiplied with, to choose the order of rows.
 
         Raises:
-            InvalidInputError: a broken topology, or scales of another size.
+            InvalidInputError: a broken topology, or scales of another shape.
         """
         if isinstance(topology, Csr):
             prepared, over, snapshots = prepare(topology), topology, 1
@@ -145,9 +145,10 @@ class FrameProduct:
             )
         scales = []
         for name, scale in (("row_scale", row_scale), ("col_scale", col_scale)):
-            if scale.numel() != self.vertices * snapshots:
+            one_snapshot = snapshots == 1 and scale.shape == (self.vertices,)
+            if not one_snapshot and scale.shape != (self.vertices, snapshots):
                 raise InvalidInputError(
-                    f"{name} has {scale.numel()} numbers, expected {self.vertices * snapshots}"
+                    f"{name} has shape {list(scale.shape)}, expected [{self.vertices}, {snapshots}]"
                 )
             scales.append(scale.detach().to(self.dtype).contiguous())
         ordered = snapshots * width <= ORDERED_WIDTH

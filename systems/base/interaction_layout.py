@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda._checks import check_vector
 from dgbench.kernels_cuda.build_info import extension
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.time_borders import border_before, time_borders, time_cuts
@@ -44,10 +45,13 @@ def t_batches(
         t: float64[B], or None where the order of events decides.
 
     Raises:
-        InvalidInputError: lengths that differ, or ids out of range.
+        InvalidInputError: another dtype, shape or length, or ids out of range.
     """
-    if any(one is not None and one.numel() != src.numel() for one in (dst, neg, t)):
-        raise InvalidInputError("src, dst, neg and t must be equally long")
+    for name, ids in (("src", src), ("dst", dst), ("neg", neg)):
+        if ids is not None:
+            check_vector(ids, name, torch.int64, src.numel())
+    if t is not None:
+        check_vector(t, "t", torch.float64, src.numel())
     return _Batcher(num_nodes)(src, dst, neg, t)
 
 

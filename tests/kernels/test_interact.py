@@ -106,7 +106,10 @@ def test_what_is_refused():
     scratch = torch.full((3,), -1, dtype=torch.int32)
     ends = {"src": ids, "dst": ids, "neg": None}
     refuses(local_rows, {**ends, "scratch": scratch}, ("dst|long", ids[:1]))
-    refuses(t_batches, {**ends, "num_nodes": 3}, ("dst|lie", ids + 8))
+    refuses(
+        t_batches, {**ends, "num_nodes": 3, "t": ids.double()}, ("dst|lie", ids + 8),
+        ("src", ids[:, None]), ("dst", ids[:1]), ("neg", ids.int()), ("t", ids.float()),
+    )  # fmt: skip
 
 
 def test_partners_that_are_alike_keep_their_digits():

@@ -203,5 +203,10 @@ def test_broken_topologies_and_frames_of_one_row_are_refused():
         FrameProduct(3).add,
         {"topology": fits, "row_scale": scale, "col_scale": scale, "width": 1},
         ("topology", csr_of([[]], 1)), ("topology|column", csr_of([[7], [], []], 3)),
-        ("row_scale", scale[:2]),
+        ("row_scale", scale[:2]), ("col_scale", scale[None]),
     )  # fmt: skip
+    pair = {"topology": PartTopology.build([fits, fits]), "row_scale": torch.ones(3, 2)}
+    pair |= {"col_scale": torch.ones(3, 2), "width": 1}
+    refuses(
+        FrameProduct(3).add, pair, ("row_scale", torch.ones(2, 3)), ("col_scale", torch.ones(6))
+    )
