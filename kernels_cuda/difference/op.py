@@ -88,12 +88,6 @@ class Difference:
         """Bytes of the arrays; equal to `difference_bytes`, or to `plain_bytes` where plain."""
         return sum(t.numel() * t.element_size() for t in self.tensors)
 
-    @property
-    def change_share(self) -> float:
-        """(a + r) / n, the delta of the gain formula; 0 for an empty snapshot that stays empty."""
-        changes = self.removed.shape[1] + self.added.shape[1]
-        return changes / self.nnz if self.nnz else float(changes > 0)
-
 
 def plain_bytes(nnz: int, index: Index = "int64", values: bool = True) -> int:
     """Bytes of a snapshot as coordinates: 20 n with int64 indices, 12 n with int32; 4 n is values.

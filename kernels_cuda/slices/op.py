@@ -57,13 +57,6 @@ class SlicedCsr:
         """Words of four bytes: 2 nnz + 2 slices + 1, one nnz less without values."""
         return (2 if with_values else 1) * self.nnz + 2 * self.num_slices + 1
 
-    def to_csr(self) -> Csr:
-        """The matrix it was cut from."""
-        lengths = self.slice_offsets[1:] - self.slice_offsets[:-1]  # [slices]
-        indptr = torch.zeros(self.num_rows + 1, dtype=torch.int64, device=self.indices.device)
-        indptr[1:].index_add_(0, self.row_indices.long(), lengths)
-        return Csr(indptr.cumsum_(0), self.indices, self.num_cols, self.values)
-
 
 def slice_csr(csr: Csr, cap: int = DEFAULT_CAP) -> SlicedCsr:
     """Cut a matrix into slices; the columns and values are shared, not copied.

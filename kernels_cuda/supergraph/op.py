@@ -61,11 +61,6 @@ class Supergraph:
         """V."""
         return self.csr.num_rows
 
-    @property
-    def spatial_edges(self) -> int:
-        """Connected pairs inside snapshots, each counted once whatever its directions."""
-        return self.csr.nnz // 2 - self.temporal_edges
-
     def directions(self) -> Tensor:
         """`direction`, made where it is None."""
         if self.direction is not None:

@@ -154,15 +154,6 @@ def unit_memory(csr: Csr, unit: Tensor, units: int, floats: int) -> Tensor:
     return ((loaded + rows) * floats * 4 + entries * 8).to(torch.float64)
 
 
-def unit_loads(csr: Csr, unit: Tensor, units: int) -> Tensor:
-    """int64[units]: rows that each unit loads in one round, its own and all others it hears.
-
-    With the groups of fusion as units: what is loaded after it.
-    """
-    reader = torch.repeat_interleave(unit, csr.indptr.diff(), output_size=csr.nnz)
-    return _loaded(csr, unit, reader, units)
-
-
 def _loaded(csr: Csr, unit: Tensor, reader: Tensor, units: int) -> Tensor:
     column = csr.indices.long()
     home = torch.full((csr.num_cols,), -1)

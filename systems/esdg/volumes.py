@@ -93,22 +93,6 @@ def vertex_floats(
     return remote * (passes * hidden + first) + remote_pairs * 2 * model.output_dim
 
 
-def hybrid_reads(
-    topology: Sequence[Csr], num_nodes: int, group: int, *, balance: Balance = "rows"
-) -> int:
-    """Rows that members of a group ask each other for in one layer and pass, over all snapshots.
-
-    However many groups there are: each snapshot lies in one of them.
-
-    Args:
-        topology: of the steps that are trained on.
-        num_nodes: N.
-        group: ranks that share a snapshot.
-        balance: see `hybrid_plan.row_blocks`.
-    """
-    return remote_reads(topology, parts_of(row_blocks(topology, num_nodes, group, balance)))
-
-
 def hybrid_floats(
     model: TimelineModel,
     topology: Sequence[Csr],

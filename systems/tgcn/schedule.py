@@ -129,11 +129,6 @@ def make_schedule(
     return RingSchedule(kind, size, order, make(order, lean))
 
 
-def algorithm6() -> RingSchedule:
-    """The paper's own schedule of eight devices, pairs as printed, whole parts every time."""
-    return make_schedule(len(LITERAL), ring=LITERAL, lean=False)
-
-
 def _own(size: int) -> list[int]:
     return list(range(size))
 

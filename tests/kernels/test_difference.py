@@ -108,7 +108,6 @@ def test_the_fallback_sends_plain_exactly_where_it_is_smaller():
         for index in INDEX:
             sent = encode(a, b, index=index)
             assert sent.plain == plain
-            assert sent.change_share == (1.0 if plain else moved / 5)
             assert sent.nbytes == min(
                 plain_bytes(10, index), difference_bytes(moved, moved, 10, index)
             )

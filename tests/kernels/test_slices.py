@@ -72,10 +72,8 @@ def test_slices_equal_the_loop_and_come_back(place, seed, rows, cols, density, c
     assert sliced.num_slices == slice_count(csr, cap)
     assert sliced.words() == 2 * csr.nnz + 2 * sliced.num_slices + 1
     assert csr_words(csr, with_values=False) == csr.nnz + rows + 1
-    back = sliced.to_csr()
-    assert torch.equal(back.indptr, csr.indptr)
-    assert back.indices is csr.indices
-    assert back.values is csr.values
+    assert sliced.indices is csr.indices
+    assert sliced.values is csr.values
 
 
 def test_wrong_matrices_and_caps_are_named():

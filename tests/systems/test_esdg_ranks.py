@@ -16,7 +16,7 @@ from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, Unsupport
 from dgbench.systems.base.timeline import PlainTimeline, timeline_model
 from dgbench.systems.esdg import volumes
 from dgbench.systems.esdg.hybrid import HybridSplit
-from dgbench.systems.esdg.hybrid_plan import least_group, part_bytes
+from dgbench.systems.esdg.hybrid_plan import least_group, part_bytes, parts_of, row_blocks
 from dgbench.systems.esdg.partition import block_ranges, consecutive
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.vertex_parts import VertexParts
@@ -184,7 +184,7 @@ def test_trained_epochs_send_what_the_formulas_say(size):
             assert (pairs > 0) == (task == "link")
         else:
             group = o["group"]
-            remote = volumes.hybrid_reads(topology, 11, group)
+            remote = remote_reads(topology, parts_of(row_blocks(topology, 11, group, "rows")))
             assert sent == volumes.hybrid_floats(
                 net, topology, 11, blocks, size, group, remote_pairs=pairs, **passes
             )
