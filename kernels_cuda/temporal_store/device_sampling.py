@@ -12,11 +12,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda._checks import check_ids, check_vector
+from dgbench.kernels_cuda._checks import check_ids
 from dgbench.kernels_cuda.build_info import stream_of
 from dgbench.kernels_cuda.temporal_sample import POLICIES, SEARCHES
 from dgbench.kernels_cuda.temporal_sample.hops import (
-    MAX_UNCOUNTED,
     Hop,
     Layout,
     Targets,
@@ -136,57 +135,6 @@ class DeviceSampler(ABC):
         )  # fmt: skip
         return cut_all([[made]])[0][0]
 
-    def launch_hops(
-        self,
-        nodes: Tensor,
-        times: Tensor,
-        fanouts: Sequence[int],
-        *,
-        policy: str = "recent",
-        window: float | None = None,
-        snapshots: int = 1,
-        prop_time: bool = False,
-        closed: bool = False,
-        replace: bool = False,
-        seed: int = 0,
-        draw: int = 0,
-        draws: Tensor | None = None,
-        positions: Tensor | None = None,
-        search: str = "binary",
-    ) -> list[list[Hop]]:
-        """`sample_hops` without a wait of the host, as part of a CUDA graph, say.
-
-        How many targets and neighbours there are stays on the device, so that arrays have room for
-        the most. Roots that are no vertices have no neighbours.
-
-        Args:
-            nodes, times, positions: on the device.
-            draws: int64[1] on the device, added to `draw` (modulo 2^32): a graph that is played
-                again draws the same numbers until somebody changes it there.
-            Others as for `sample_hops`, with at most `hops.MAX_UNCOUNTED` neighbours in a hop.
-
-        Returns:
-            [snapshot][hop]; the first `targets.live` of the targets and `offsets[-1]` of what was
-            `found` hold.
-
-        Raises:
-            InvalidInputError: as there, or more neighbours at most.
-        """
-        uniform, linear = check_sampling(fanouts, policy, search, seed, draw, snapshots, window)
-        self._check_roots(nodes, times, positions)
-        if draws is not None:
-            check_vector(draws, "draws", torch.int64, 1, device=nodes.device)
-        if lay_out(nodes.numel(), tuple(fanouts), snapshots, uniform) is None and nodes.numel():
-            raise InvalidInputError(
-                f"{nodes.numel()} roots with fan-outs {list(fanouts)} may have more than "
-                f"{MAX_UNCOUNTED} neighbours in a hop; these have to be counted"
-            )
-        length = float("inf") if window is None else float(window)
-        return self._launch_hops(
-            nodes, times, positions, fanouts, snapshots, uniform, linear, replace, seed, draw,
-            length, closed, prop_time, draws,
-        )  # fmt: skip
-
     def launch_in(
         self,
         memory: Tensor,
@@ -266,7 +214,6 @@ class DeviceSampler(ABC):
         length: float,
         closed: bool,
         prop_time: bool,
-        draws: Tensor | None = None,
     ) -> list[list[Hop]]:
         if positions is None:
             positions = torch.arange(nodes.numel(), device=nodes.device)
@@ -279,7 +226,7 @@ class DeviceSampler(ABC):
             for number, fanout in enumerate(fanouts):
                 hop, at = self._launch_hop(
                     at, fanout, number, snapshot, uniform, linear, replace, seed, draw, length,
-                    closed, prop_time, draws, last=number + 1 == len(fanouts),
+                    closed, prop_time, last=number + 1 == len(fanouts),
                 )  # fmt: skip
                 every[-1].append(hop)
         return every
@@ -298,7 +245,6 @@ class DeviceSampler(ABC):
         length: float,
         closed: bool,
         prop_time: bool,
-        draws: Tensor | None = None,
         *,
         last: bool,
     ) -> tuple[Hop, Targets]:
@@ -306,7 +252,7 @@ class DeviceSampler(ABC):
         hop = Hop.of(at, fanout, uniform)
         self._graph.locate(
             at.live, at.nodes, at.positions, at.times, length, closed, fanout, uniform, linear,
-            replace, seed, draw, number, snapshot, *hop.located, draws, *self._stream(),
+            replace, seed, draw, number, snapshot, *hop.located, None, *self._stream(),
         )  # fmt: skip
         hop.allocate_neighbours(last=last)
         following = hop.following
