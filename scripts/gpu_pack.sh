@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Make the parcel that a device session carries: a wheel with compiled operators, the driver of the
-# kernels, what the machine lacks, small real data, the commit.
+# Make a parcel for a machine without a network: wheels with compiled operators and of what the
+# machine lacks, the driver of the kernels, small real data, the commit.
 #
-#   scripts/gpu_pack.sh [FOLDER]     default: build/gpu_parcel, where gpu_run.sh session looks
+#   scripts/gpu_pack.sh [FOLDER]     default: build/gpu_parcel; DGBENCH_WHEELS=FOLDER/wheels gpu_run.sh
 #
 # Settings:
 #   PYTHON              of the measuring machine's version, 3.12 or newer (default: python3.12). The

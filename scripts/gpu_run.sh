@@ -3,7 +3,6 @@
 #
 #   scripts/gpu_run.sh [STEP...] [OUT]            OUT: folder for logs and runs, default ./gpu_run
 #   scripts/gpu_run.sh --dry-run [STEP...] [OUT]  say what would run, and run nothing
-#   scripts/gpu_run.sh session [OUT]              one call of a run of all papers, ordered by answers
 #
 # Call it again until it says that nothing is left: a step that was done is left out, a run that the
 # clock stopped goes on where it was. Rows are those of any run: `dgbench report`, `compare` and
@@ -21,7 +20,8 @@
 # Meant for a machine without a network that has torch, nvcc, cmake, ninja, scikit-build-core,
 # nanobind, pytest and hypothesis. Settings:
 #   DGBENCH_SECONDS  how long one call may take (default: 540)
-#   DGBENCH_WHEELS   folder of wheels for what the machine lacks (scripts/gpu_wheels.sh fills one)
+#   DGBENCH_WHEELS   folder of wheels for what the machine lacks (scripts/gpu_wheels.sh fills one);
+#                    one of dgbench among them (scripts/gpu_pack.sh) is installed and not compiled
 #   DGBENCH_DATA     folder of real data; without it the real-only datasets show as missing
 #   DGBENCH_SITE     where to install (default: OUT/site)
 #   DGBENCH_PRESET   preset of all runs (default: quick)
@@ -34,12 +34,6 @@ dry=
 if [ "${1:-}" = --dry-run ]; then
   dry=yes
   shift
-fi
-if [ "${1:-}" = session ]; then
-  # shellcheck source=scripts/gpu/session.sh
-  source scripts/gpu/session.sh
-  session "${2:-}"
-  exit
 fi
 all="tests alone sanitizers resources ceilings aggregation recurrences differences sampling
 placements caches draws billion pipad tgcn gnnflow dgc esdg"
@@ -63,6 +57,11 @@ for name in DGBENCH_WHEELS DGBENCH_DATA; do
     export "$name=$(cd "${!name}" && pwd)" # the work goes on in another folder
   fi
 done
+# What lies beside the wheels in a parcel is of the same commit.
+parcel=${DGBENCH_WHEELS:+$(dirname "$DGBENCH_WHEELS")} DGBENCH_DRIVER=${DGBENCH_DRIVER:-}
+[ -x "$parcel/kernel_driver" ] && DGBENCH_DRIVER=$parcel/kernel_driver
+commit=$(cat "$parcel/COMMIT" 2>/dev/null || git rev-parse HEAD 2>/dev/null)
+export DGBENCH_COMMIT=${DGBENCH_COMMIT:-$commit}
 out=${1:-gpu_run}
 [ -n "$dry" ] || { mkdir -p "$out/runs" "$out/done" && out=$(cd "$out" && pwd); }
 site=${DGBENCH_SITE:-$out/site}
@@ -124,12 +123,17 @@ if [ -n "${DGBENCH_WHEELS:-}" ]; then
   step wheels "$python" -m pip install -q --no-index --no-deps --no-compile --target "$site" \
     "$DGBENCH_WHEELS"/*.whl
 fi
-# A build folder of its own: one from another machine may lie in the tree.
-step build "$python" -m pip install -q --no-build-isolation --no-deps --upgrade \
-  --target "$site" -C build-dir="$site/.build" .
+if compgen -G "${DGBENCH_WHEELS:-}/dgbench-*.whl" >/dev/null; then
+  built=wheels
+else
+  # A build folder of its own: one from another machine may lie in the tree.
+  built=build
+  step build "$python" -m pip install -q --no-build-isolation --no-deps --upgrade \
+    --target "$site" -C build-dir="$site/.build" .
+fi
 export PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 if [ -z "$dry" ]; then
-  [ -e "$out/done/build" ] || exit 1
+  [ -e "$out/done/$built" ] || exit 1
   # Out of the tree, so that the installed package is what runs.
   work=$(mktemp -d)
   cp -r tests scripts kernels_cuda pyproject.toml "$work"
@@ -147,9 +151,9 @@ for name in "${steps[@]}"; do
     tests) step tests "${tested[@]}" tests $(printf -- '--ignore %s ' $alone) ;;
     alone) step alone "${tested[@]}" $alone ;;
     sanitizers)
-      [ -n "$dry" ] || DGBENCH_DRIVER=$(built_driver "$site/.build" 2>"$out/driver.log") ||
-        tail -20 "$out/driver.log"
-      export DGBENCH_DRIVER=${DGBENCH_DRIVER:-}
+      [ -n "$dry$DGBENCH_DRIVER" ] || DGBENCH_DRIVER=$(built_driver "$site/.build" \
+        2>"$out/driver.log") || tail -20 "$out/driver.log"
+      export DGBENCH_DRIVER
       for tool in none memcheck racecheck synccheck initcheck; do
         step "$tool" bash scripts/gpu/sanitize.sh "$tool"
       done

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# What the steps of gpu_run.sh and its session share: limits of time, logs, the kernels' driver.
+# What the steps of gpu_run.sh share: limits of time, logs, the kernels' driver.
 
 # run SECONDS LOG COMMAND...: run with a limit; output goes to LOG. The command has a session of its
 # own: nothing of it stays behind, whatever way it ends. A run of dgbench that is ended by SIGTERM

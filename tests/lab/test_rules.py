@@ -92,7 +92,7 @@ def test_nothing_is_decided_by_words_for_people() -> None:
 
 def test_only_the_edge_prints() -> None:
     """Floors below the terminal hand fields on and print nothing."""
-    edge = ("harness/cli/", "harness/terminal/", "harness/device_session/")
+    edge = ("harness/cli/", "harness/terminal/")
     printing = {
         name
         for name, text in sources(*FLOORS)
