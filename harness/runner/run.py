@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import math
 import os
 import secrets
 import signal
@@ -20,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from dgbench.harness.machine.provenance import provenance
-from dgbench.harness.plan import GroupKey, Plan, PlannedCell, PlannedProcess, cell_hash
+from dgbench.harness.plan import Plan, PlannedCell, PlannedProcess, cell_hash
 from dgbench.harness.probes.cpu import MachineActivity
 from dgbench.harness.probes.disturbance import disturbance
 from dgbench.harness.probes.nvml import GpuSampler, Nvml
@@ -65,10 +64,7 @@ def run_plan(
     *,
     threads: int | None = None,
     listener: Listener | None = None,
-    resume: bool = True,
     retry: Retry = "",
-    groups: Sequence[GroupKey] | None = None,
-    until: Callable[[], bool] | None = None,
     look: Look | None = None,
     lookup: Callable[[str], Any] = get_paper,
     limits: bool = True,
@@ -87,12 +83,8 @@ def run_plan(
         plan: what to run. store: open for writing; the rows it holds count as done.
         threads: OpenMP threads of each process, None for the physical cores.
         listener: told of every event.
-        resume: leave out steps that have a row; False runs all of them again.
-        retry: with `resume`, `failed` runs again what is oom, time, crash or check, and `all`
-            whatever is not ok, each with the other contenders of its round.
-        groups: run these groups of the plan only, one after the other with all their rounds; the
-            rest stays for a later part of the run. None runs all, round by round.
-        until: asked before each process; True ends the run as Ctrl-C does.
+        retry: `failed` runs again what is oom, time, crash or check, and `all` whatever is not ok,
+            each with the other contenders of its round; else a step that has a row is left out.
         look: from rows to the groups that something undecided rests on; they get further rounds
             where the plan has a rule for them. None adds no rounds.
         lookup: module-level function from a paper's name to its `Paper`.
@@ -116,10 +108,10 @@ def run_plan(
     runner = _Runner(plan, store, threads or default_threads(), listener or Listener(), watch)
     runner.lookup, runner.modules, runner.seed = lookup, modules, seed
     runner.server, runner.lent = server, server
-    runner.groups, runner.until, runner.node = groups, until, node
+    runner.node = node
     if look is not None and plan.rounds is not None:
         runner.adder = RoundAdder(plan, store, look)
-    return runner.run(resume, retry, limits)
+    return runner.run(retry, limits)
 
 
 class _Runner:
@@ -131,8 +123,6 @@ class _Runner:
         self.lookup: Callable[[str], Any] = get_paper
         self.modules: tuple[str, ...] = MODULES
         self.seed = SEED
-        self.groups: Sequence[GroupKey] | None = None
-        self.until: Callable[[], bool] | None = None
         self.server: ForkServer | None = None
         self.lent: ForkServer | None = None
         self.adder: RoundAdder | None = None
@@ -152,10 +142,10 @@ class _Runner:
         self._compared = {row.cell_hash for row in store.written() if _has_compared(row)}
         self.summary = RunSummary(run=store.run, path=store.path, cells=len(plan.cells))
 
-    def run(self, resume: bool, retry: Retry, limits: bool) -> RunSummary:
+    def run(self, retry: Retry, limits: bool) -> RunSummary:
         begin = time.perf_counter()
         with self._signals():
-            kept = self._begin(retry if resume else None)
+            kept = self._begin(retry)
             try:
                 self._all(kept, limits)
             except (Stopped, KeyboardInterrupt):
@@ -176,7 +166,7 @@ class _Runner:
         self.listener.on_end(self.summary)
         return self.summary
 
-    def _begin(self, retry: Retry | None) -> dict[ProcessKey, Row]:
+    def _begin(self, retry: Retry) -> dict[ProcessKey, Row]:
         """Write down what will run, tidy up after an earlier part, tell; the rows that stay."""
         settings = {
             "preset": self.plan.preset,
@@ -189,7 +179,7 @@ class _Runner:
         self.store.write_plan(self.plan)
         self.provenance = self.store.add_provenance(provenance(settings))
         self.store.update(state="running", **settings)
-        kept = self._kept(retry) if retry is not None else {}
+        kept = self._kept(retry)
         self.summary.kept = len(kept)
         if left:
             self.listener.on_note(f"ended {len(left)} processes of an earlier part of this run")
@@ -204,22 +194,14 @@ class _Runner:
         for planned in self.plan.cells:
             if planned.status and (planned.hash, 1, False) not in kept:
                 self._append(self._row(planned.cell, planned.hash, 1, False, planned))
-        steps = self.plan.steps
-        mine = steps
-        if self.groups is not None:
-            place = {key: number for number, key in enumerate(self.groups)}
-            mine = [s for s in steps if self.plan.group_of(s) in place]
-            mine.sort(key=lambda step: place[self.plan.group_of(step)])
-        todo = [s for s in mine if self._key(s) not in kept]
+        todo = [step for step in self.plan.steps if self._key(step) not in kept]
         if self.plan.device == "cuda":
             self.nvml = Nvml()
         limit = on_node(MACHINE, self.node)
         machine = cell_hash(limit, self.plan.preset, self.plan.device)
         if limits and todo and (machine, 1, False) not in kept:
             self._one(limit, machine, 1, False)
-        # A part of a run takes as many of the pairs as it has of the plan's processes.
-        share = math.ceil(len(self._noise({})) * len(mine) / max(1, len(steps)))
-        pairs = self._noise(kept)[:share] if limits and todo else []
+        pairs = self._noise(kept) if limits and todo else []
         lacking = {row.cell_hash for row in kept.values() if row.status in LACKING}
         self._take(todo, pairs, lacking)
         if pairs:
@@ -303,7 +285,7 @@ class _Runner:
         return kept
 
     def _one(self, cell: Cell, hash_: str, number: int, instrumented: bool) -> Row:
-        if self.stopping or (self.until is not None and self.until()):
+        if self.stopping:
             raise Stopped
         self.listener.on_start(cell, number)
         row = self._row(cell, hash_, number, instrumented)
@@ -461,11 +443,9 @@ class _Runner:
 
     def _finish(self) -> None:
         self.store.drop_results()  # a second Ctrl-C may come between a result and its row
-        waiting = self.summary.count(self.plan, self.store.rows())
+        self.summary.count(self.plan, self.store.rows())
         early = self.summary.interrupted or bool(self.summary.trouble)
         note = self.summary.trouble or ("stopped by the user" if early else "")
-        if waiting and self.groups is not None:
-            early, note = True, note or f"{waiting} cells wait for a later part"
         with contextlib.suppress(DgbenchError):  # a full disk is already in `trouble`
             self.store.update(
                 state="partial" if early else "done",

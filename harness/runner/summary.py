@@ -50,22 +50,18 @@ class RunSummary:
     restarts: int = 0
     rounds: str = ""
 
-    def count(self, plan: Plan, rows: Sequence[Row]) -> int:
-        """Set the numbers of cells and the noise floor from a run's rows, judged; return the number
-        of cells without a row."""
+    def count(self, plan: Plan, rows: Sequence[Row]) -> None:
+        """Set the numbers of cells and the noise floor from a run's rows, judged."""
         states = cell_states(rows)
         processes = Counter(row.cell_hash for row in rows if not row.instrumented)
-        waiting = 0
         for planned in plan.cells:
             state = states.get(planned.hash, "")
-            waiting += not state
             wanted = planned.cell.repeats if not planned.status else 1
             self.cells_failed += state == "failed"
             self.cells_void += state == "void"
             self.cells_skipped += state == "missing"
             self.cells_ok += state == "ok" and processes[planned.hash] >= wanted
         self.noise_floor = NoisePairs.of(rows).of_run()
-        return waiting
 
     @property
     def cells_done(self) -> int:
