@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
-from dgbench.kernels_cuda.twins import RankCopySpec, rank_copy
+from dgbench.kernels_cuda.twins import RankCopySpec
 from dgbench.runtime.errors import InvalidInputError
 
 Q_RANGE = (1e-3, 1e12)
 """Where `solve_q` looks."""
-S_RANGE = (0.05, 4.0)
-"""Where `fit_s` looks."""
 
 
 def first_weight(s: float, q: float, vertices: np.ndarray) -> np.ndarray:
@@ -68,46 +64,6 @@ def solve_q(spec: RankCopySpec, side: int, share: float) -> float:
             high = middle
     # Rounded, so that the last bits of a machine's libm do not decide which edges there are.
     return float(f"{math.exp(0.5 * (low + high)):.9g}")
-
-
-def fit_s(
-    spec: RankCopySpec,
-    side: int,
-    target: float,
-    statistic: Callable[[np.ndarray], float],
-    *,
-    hub: float | None = None,
-    seed: int = 1,
-    rounds: int = 11,
-) -> RankCopySpec:
-    """`spec` with the exponent s of a side such that `statistic(degrees)` comes near `target`.
-
-    Args:
-        spec: the start; at most about a million events keep this short.
-        side: 0 source, 1 destination.
-        target: wanted value.
-        statistic: of the degrees of the side; it must move one way with s (Gini, `balance`).
-        hub: hub share for which q is solved again at every s; None keeps q.
-        seed, rounds: of the streams generated, one a round and one at each end.
-    """
-
-    def tried(s: float) -> tuple[RankCopySpec, float]:
-        new = replace(spec, **{("s_src", "s_dst")[side]: s})
-        if hub is not None:
-            new = replace(new, **{("q_src", "q_dst")[side]: solve_q(new, side, hub)})
-        ends = rank_copy(new, seed)[side] - (new.num_src if side and new.num_dst else 0)
-        size = (new.num_src, new.num_dst or new.num_src)[side]
-        return new, statistic(np.bincount(ends, minlength=size))
-
-    low, high = S_RANGE
-    rising = tried(high)[1] > tried(low)[1]
-    for _ in range(rounds):
-        middle = 0.5 * (low + high)
-        if (tried(middle)[1] < target) == rising:
-            low = middle
-        else:
-            high = middle
-    return tried(0.5 * (low + high))[0]
 
 
 def distinct_pairs(src: np.ndarray, dst: np.ndarray) -> int:

@@ -192,7 +192,7 @@ def _too_little(budget: int, steps: int, best: float, blocks: int) -> InvalidInp
 
 
 def fewest_equal_blocks(steps: int, step: float, border: float, budget: int) -> int:
-    """Number of blocks of `choose_blocks` for snapshots and borders of one size, in closed form.
+    """Number of blocks that `peak_bytes` needs for snapshots and borders of one size, closed form.
 
     Args:
         steps: T. step, border: m_step of a cost without moments, m_ckpt. budget: bytes.
@@ -209,22 +209,6 @@ def fewest_equal_blocks(steps: int, step: float, border: float, budget: int) -> 
     if not fits.size:
         raise _too_little(budget, steps, float(peaks.min()), int(counts[peaks.argmin()]))
     return int(counts[fits[0]])
-
-
-def choose_blocks(
-    entries: Sequence[int],
-    nodes: int,
-    cost: StepCost,
-    border: Border,
-    budget: int,
-    arrival: float = 0,
-) -> list[range]:
-    """`fewest_blocks` by `peak_bytes`, with its arguments."""
-
-    def need(blocks: list[range]) -> float:
-        return peak_bytes(entries, nodes, blocks, cost, border, arrival)
-
-    return fewest_blocks(len(entries), need, budget)
 
 
 def device_cost(

@@ -53,13 +53,6 @@ def read_counts(topology: Iterable[Csr], parts: VertexParts) -> Iterator[np.ndar
         yield count(readers, csr.indices.numpy())
 
 
-def pair_counts(pairs: Iterable[Tensor], parts: VertexParts) -> Iterator[np.ndarray]:
-    """As `read_counts`, for pairs int64[2, E] whose targets' owners read the sources."""
-    count = _Counter(parts)
-    for source, target in pairs:
-        yield count(count.owner[target.numpy()], source.numpy())
-
-
 def remote_reads(topology: Iterable[Csr], parts: VertexParts) -> int:
     """Sum of lambda over all snapshots and vertices: rows that one layer sends in one pass."""
     return sum(int(found.sum()) for found in read_counts(topology, parts))

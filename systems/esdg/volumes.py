@@ -193,7 +193,6 @@ def count_vertex(
     model: str,
     reads: Sequence[np.ndarray],
     *,
-    pair_reads: Sequence[np.ndarray] | None = None,
     feature_dim: int = 2,
     hidden_dim: int = 6,
     window: int = 1,
@@ -211,8 +210,6 @@ def count_vertex(
         model: `cd_gcn`, `tm_gcn` or `evolvegcn_o`.
         reads: for each step int64[P, P], vertices of the one (row) that the other (column) reads:
             `vertex_plan.read_counts`.
-        pair_reads: the same for pairs of link prediction, `vertex_plan.pair_counts`; None: the loss
-            needs nothing of others.
         feature_dim, hidden_dim, window: of the model.
         blocks, checkpoint, precompute, pieces: as of `SnapshotRankTrainer`.
 
@@ -228,25 +225,14 @@ def count_vertex(
         raise InvalidInputError(
             f"'reads' begins with {list(shape)}; one matrix [P, P] for each step is needed"
         )
-    if any(r.shape != shape for r in (*reads, *(pair_reads or ()))) or (
-        pair_reads is not None and len(pair_reads) != len(reads)
-    ):
-        raise InvalidInputError(
-            f"'reads' and 'pair_reads' differ in their shapes; {len(reads)} of {list(shape)} needed"
-        )
+    if any(r.shape != shape for r in reads):
+        raise InvalidInputError(f"'reads' differ in their shapes; {list(shape)} is needed")
     net = _shapes_only(timeline(model, feature_dim, hidden_dim, window))
     ranges = block_ranges(len(reads), blocks)
 
     def walk(comm: Communicator) -> None:
         split = _CountedSplit(comm, net, reads, pieces=pieces, precompute=precompute)
-        loss_of = None
-        if pair_reads is not None:
-            scored = _CountedRows(comm, pair_reads, net.output_dim)
-
-            def loss_of(times: range, out: Tensor) -> Tensor:
-                return _Zero.apply(scored.convolve(times, out, scored.start(times, out)))
-
-        accumulate(split, ranges, loss_of, checkpoint=checkpoint)
+        accumulate(split, ranges, None, checkpoint=checkpoint)
         net.zero_grad(set_to_none=True)
 
     return count_ranks(walk, shape[0])
@@ -289,19 +275,6 @@ class _CountedRows:
 
     def convolve(self, steps: range, h: Tensor, begun: Exchange | None) -> Tensor:
         return h * 1 if begun is None else h + begun.wait().sum(0)
-
-
-class _Zero(torch.autograd.Function):
-    """A loss of 0 that can be read, from a tensor without memory."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.like = x
-        return torch.zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return torch.zeros_like(ctx.like)
 
 
 class _CountedSplit(VertexSplit):

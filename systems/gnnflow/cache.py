@@ -65,13 +65,11 @@ class CacheCounts:
     """Counts of a cache's requests since it was made or `reset`.
 
     Attributes:
-        fetches: calls.
         requests, hits: ids asked for and those found, repeated ones of a batch included.
         unique, unique_hits: the same with each id counted once a batch, as it is transferred.
         admitted, evicted: rows put in, and those of them that took another's place.
     """
 
-    fetches: int = 0
     requests: int = 0
     hits: int = 0
     unique: int = 0
@@ -179,7 +177,6 @@ class FeatureCache:
             out = scratch.empty(shape, torch.empty(0, device=self._device))
             self._slots.gather(found, source, out, by_id=direct)
         counts, unique_misses = self.counts, found.misses.numel()
-        counts.fetches += 1
         counts.requests += ids.numel()
         counts.hits += found.request_hits
         counts.unique += found.hits + unique_misses

@@ -91,8 +91,8 @@ class RoundResult:
 
     Attributes:
         round: its events.
-        update_s: seconds until the graph held them; `evaluate_s`: seconds to score them before
-            training; `train_s`: seconds of all epochs, and of what caches do between rounds.
+        update_s: seconds until the graph held them; `train_s`: seconds of all epochs, and of what
+            caches do between rounds.
         trained: events of an epoch, replayed ones included; 0 where the model was left as it is.
         losses: mean loss of each epoch.
         ap: average precision of the model of the round before on these events, or None.
@@ -102,7 +102,6 @@ class RoundResult:
 
     round: Round
     update_s: float = 0.0
-    evaluate_s: float = 0.0
     train_s: float = 0.0
     trained: int = 0
     losses: list[float] = field(default_factory=list)
@@ -191,10 +190,8 @@ class Continuous:
             trainer.insert(one.last)
             found.update_s = time.perf_counter() - start
         if self.evaluate:
-            start = time.perf_counter()
             # Without training, scoring is the only way in which memories take the events in.
             found.ap = trainer.evaluate_range(one.first, one.last, remember=not trains).ap
-            found.evaluate_s = time.perf_counter() - start
         if trains:
             with _metered(trainer, found):
                 self._train(one.last, found)

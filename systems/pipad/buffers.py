@@ -76,7 +76,6 @@ class DeviceBuffer:
         self.row_bytes = 4 * nodes * features
         self.capacity = capacity
         self.resident = range(0)
-        self.reallocations = 0
         self._shape = nodes, features
         self._device = device
         self._holds = holds
@@ -156,7 +155,6 @@ class DeviceBuffer:
             return
         old, held = self._rows, self.resident
         self._rows = torch.empty(count, *self._shape, device=self._device)
-        self.reallocations += 1
         if old is not None:
             for t in held:  # fewer rows than the new memory has
                 self._rows[t % count].copy_(old[t % old.shape[0]])

@@ -63,7 +63,7 @@ class Engine:
         device: where the model computes; where the partitions are by default.
 
     Attributes:
-        resident_limit, resident_bytes: how much topology may stay on the device, and does.
+        resident_limit: bytes of topology that may stay on the device.
         in_order: frames come one after the other as in training, so the next one is known.
         single: one snapshot at a time, as in the preparing epochs (4.3).
         store: first-layer aggregation of all snapshots, or None without reuse.
@@ -298,11 +298,6 @@ class Engine:
         if self.single or not self.grouped:
             return 1
         return min(len(times), self.decided.get(times.start, self.s_per))
-
-    @property
-    def resident_bytes(self) -> int:
-        """Bytes of topology that stay on the device."""
-        return self._resident.nbytes
 
     def stays(self, times: range, nbytes: int, made: Any = True) -> bool:
         """Return True if a group's topology of `nbytes`, or what was `made` of it, stays on the
