@@ -1,8 +1,29 @@
-"""Colour arithmetic: contrast and CIEDE2000."""
+"""Colour arithmetic: contrast, lightness, CIEDE2000 and simulated colour blindness."""
 
 from __future__ import annotations
 
 import math
+from typing import Final
+
+# Machado, Oliveira and Fernandes 2009, severity 1.0; applied to linear RGB.
+_BLIND: Final = {
+    "protan": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deutan": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritan": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
+}
+VISIONS: Final = ("normal", "protan", "deutan", "tritan")
 
 Triple = tuple[float, float, float]
 
@@ -26,9 +47,15 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def lab(colour: str) -> Triple:
-    """CIE L*a*b* (D65) of a colour."""
-    r, g, b = linear(colour)
+def lab(colour: str, vision: str = "normal") -> Triple:
+    """CIE L*a*b* (D65) as seen with normal or simulated colour-blind vision."""
+    rgb = linear(colour)
+    if vision != "normal":
+        rows = _BLIND[vision]
+        mixed = [sum(m * c for m, c in zip(row, rgb, strict=True)) for row in rows]
+        r, g, b = (min(1.0, max(0.0, v)) for v in mixed)
+    else:
+        r, g, b = rgb
     xyz = (
         (0.4124564 * r + 0.3575761 * g + 0.1804375 * b) / 0.95047,
         0.2126729 * r + 0.7151522 * g + 0.0721750 * b,
@@ -38,9 +65,14 @@ def lab(colour: str) -> Triple:
     return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
 
 
-def difference(one: str, other: str) -> float:
-    """CIEDE2000 between two colours."""
-    return ciede2000(lab(one), lab(other))
+def lightness(colour: str) -> float:
+    """L*, 0 to 100: what is left of a colour in grey."""
+    return lab(colour)[0]
+
+
+def difference(one: str, other: str, vision: str = "normal") -> float:
+    """CIEDE2000 between two colours as seen with a kind of vision."""
+    return ciede2000(lab(one, vision), lab(other, vision))
 
 
 def ciede2000(first: Triple, second: Triple) -> float:

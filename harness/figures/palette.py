@@ -2,7 +2,7 @@
 
 Nothing here imports matplotlib. The constants were searched for, not chosen by eye: hues of
 systems differ by at least 12 (CIEDE2000) for normal vision and three kinds of colour blindness,
-and by at least 6 in lightness.
+and by at least 6 in lightness; `tests/harness/test_figures.py` recomputes that.
 """
 
 from __future__ import annotations

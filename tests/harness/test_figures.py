@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import re
 from xml.etree import ElementTree
@@ -14,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.harness.figures import draw_points
+from dgbench.harness.figures.colour import VISIONS, difference, lightness
 from dgbench.harness.figures.correctness import fastest, wrong
 from dgbench.harness.figures.curves import curve_of
 from dgbench.harness.figures.draw import KINDS
 from dgbench.harness.figures.frontier import MAX_LINES, best
 from dgbench.harness.figures.noise import side
-from dgbench.harness.figures.palette import STATUS_WORDS
+from dgbench.harness.figures.palette import STATUS_WORDS, SYSTEMS
 from dgbench.harness.figures.style import styled
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 
@@ -216,3 +218,10 @@ def test_a_curve_is_the_median_of_seeds_and_not_smoothed():
     assert curve.reached(0.095, True) == 9
     assert curve.reached(0.9, True) is None
     assert curve.reached(0.6, False) == 0
+
+
+def test_systems_are_told_apart_with_every_vision_and_in_grey():
+    hues = [mark.colour for name, mark in SYSTEMS.items() if name != "reference"]
+    for (one, other), vision in itertools.product(itertools.combinations(hues, 2), VISIONS):
+        assert difference(one, other, vision) >= 12
+        assert abs(lightness(one) - lightness(other)) >= 6

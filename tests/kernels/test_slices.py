@@ -62,7 +62,7 @@ def place(anywhere, monkeypatch) -> Native:
     density=st.sampled_from([0.0, 0.02, 0.3, 1.0]),
     cap=st.sampled_from([1, 2, 7, 8, 16, 32, 64, 1000]), weighted=st.booleans(),
 )  # fmt: skip
-def test_slices_equal_the_loop_and_come_back(place, seed, rows, cols, density, cap, weighted):
+def test_slices_equal_the_loop_and_share_columns(place, seed, rows, cols, density, cap, weighted):
     csr = random_csr(seed, rows, cols, density, weighted=weighted)
     sliced = slice_csr(to_device(csr, place.device), cap)
     assert (sliced.row_indices.tolist(), sliced.slice_offsets.tolist()) == cut(csr, cap)

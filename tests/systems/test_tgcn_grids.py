@@ -207,13 +207,13 @@ def test_beyond_ten_devices_the_ring_is_searched_for() -> None:
 
 
 def test_algorithm_6_is_what_it_was_checked_to_be() -> None:
-    found = make_schedule(len(LITERAL), ring=LITERAL, lean=False)
-    assert ["".join(map(str, a)) for a in found.assignments] == DOSSIER.split()
-    check_schedule(found)
+    schedule = make_schedule(len(LITERAL), ring=LITERAL, lean=False)
+    assert ["".join(map(str, a)) for a in schedule.assignments] == DOSSIER.split()
+    check_schedule(schedule)
     links = machine()
-    assert len(found.phases) == 8
-    assert {links.hops(a, b) for a, b in found.pairs()} == {1}
-    sent = traffic(found, [10] * 8, read=4, add=0)
+    assert len(schedule.phases) == 8
+    assert {links.hops(a, b) for a, b in schedule.pairs()} == {1}
+    sent = traffic(schedule, [10] * 8, read=4, add=0)
     # Whole parts, every time: each GPU sends all |V| vectors.
     assert sent.sum(axis=(0, 2)).tolist() == [8 * 10 * 4] * 8
 
