@@ -59,11 +59,21 @@ for name in DGBENCH_WHEELS DGBENCH_DATA; do
 done
 # What lies beside the wheels in a parcel is of the same commit.
 parcel=${DGBENCH_WHEELS:+$(dirname "$DGBENCH_WHEELS")} DGBENCH_DRIVER=${DGBENCH_DRIVER:-}
-[ -x "$parcel/kernel_driver" ] && DGBENCH_DRIVER=$parcel/kernel_driver
-commit=$(cat "$parcel/COMMIT" 2>/dev/null || git rev-parse HEAD 2>/dev/null)
+[ -n "$parcel" ] && [ -x "$parcel/kernel_driver" ] && DGBENCH_DRIVER=$parcel/kernel_driver
+if [ -n "$parcel" ] && [ -f "$parcel/COMMIT" ]; then
+  commit=$(cat "$parcel/COMMIT")
+else
+  commit=$(git rev-parse HEAD 2>/dev/null) && { git diff --quiet HEAD || commit="$commit+changed"; }
+fi
 export DGBENCH_COMMIT=${DGBENCH_COMMIT:-$commit}
 out=${1:-gpu_run}
 [ -n "$dry" ] || { mkdir -p "$out/runs" "$out/done" && out=$(cd "$out" && pwd); }
+installed=$(cat "$out/commit" 2>/dev/null)
+if [ -n "$installed" ] && [ "$installed" != "$DGBENCH_COMMIT" ]; then
+  echo "$out holds runs of commit $installed, this is $DGBENCH_COMMIT: take another folder" >&2
+  exit 2
+fi
+[ -n "$dry" ] || echo "$DGBENCH_COMMIT" >"$out/commit"
 site=${DGBENCH_SITE:-$out/site}
 trap 'end_session' EXIT
 trap 'exit 130' INT TERM
