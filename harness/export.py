@@ -67,7 +67,7 @@ def observations_table(rows: Sequence[Any]) -> pd.DataFrame:
     lines = []
     for row in rows:
         place = {name: _cell(getattr(row, name)) for name in OF_ROW}
-        for one in row.observations:
+        for one in row.observed:
             known = metric(one.metric)
             dims = {f"dims.{k}": _cell(v) for k, v in {**row.params, **one.dims}.items()}
             number = {"value": _cell(one.value), "low": one.low, "high": one.high}

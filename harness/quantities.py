@@ -95,8 +95,8 @@ def quantities(rows: Sequence[Any]) -> dict[str, Quantity]:
         else:
             for name, (one, seconds) in _clocks(row).items():
                 found.setdefault(name, Quantity(words=words_of(one))).found.append(seconds)
-        turns = next((o.value for o in row.observations if o.metric == "turns"), 0)
-        for one in row.observations:
+        turns = next((o.value for o in row.observed if o.metric == "turns"), 0)
+        for one in row.observed:
             if one.metric == SPEEDUP and measurable(one.value):
                 words = words_of(one)
                 gain = found.setdefault(name_of(one), Quantity(gain=True, words=words))
@@ -109,7 +109,7 @@ def exact(row: Any) -> dict[str, int]:
     """Exact counts of a process by name."""
     return {
         name_of(one): one.value
-        for one in row.observations
+        for one in row.observed
         if isinstance(one.value, int) and metric(one.metric).exact
     }
 
@@ -231,7 +231,7 @@ def is_pace(name: str) -> bool:
 def _clocks(row: Any) -> dict[str, tuple[Observation, float]]:
     """Times by name, with an observation of each; the turns of one become their median."""
     found: dict[str, list[Observation]] = {}
-    for one in row.observations:
+    for one in row.observed:
         if metric(one.metric).kind == "time" and measurable(one.value):
             found.setdefault(name_of(one), []).append(one)
     return {

@@ -132,7 +132,7 @@ def series_of(rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
     for _, name, value in raced(good):
         yield name, RATIO, value
     for row in good:
-        for one in row.observations:
+        for one in row.observed:
             if not measurable(one.value):
                 continue
             if one.metric == SPEEDUP:

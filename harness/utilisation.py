@@ -131,7 +131,7 @@ def throughput(row: Any, system: str) -> tuple[float, str] | None:
     did so many times a second.
     """
     own = str(row.params.get("system", "")) == system
-    for one in row.observations:
+    for one in row.observed:
         known = metric(one.metric)
         whose = one.dims.get("system") or one.dims.get("setting")
         if known.kind == "rate" and (whose == system or (own and not whose)):

@@ -139,7 +139,7 @@ def quantity(row: Any, value: str) -> float | None:
     if value == "time":
         return row.time
     metric(value)
-    found = (one.value for one in row.observations if one.metric == value and not one.dims)
+    found = (one.value for one in row.observed if one.metric == value and not one.dims)
     return next(map(float, found), None)
 
 
@@ -486,7 +486,7 @@ def control_ratios(rows: Sequence[Any], *, disturbed: bool = False) -> list[floa
         (one.value, _disturbed(row))
         for row in rows
         if in_ratios(row)
-        for one in row.observations
+        for one in row.observed
         if one.metric == CONTROL_RATIO
     ]
     return [ratio for ratio, hit in pairs if hit == disturbed]

@@ -107,7 +107,7 @@ def _changed(rows: Sequence[Any], read: dict[str, set[str]]) -> Iterator[list[An
     touched = [row for row in rows if row.id in read]
     labels: dict[tuple[str, Any], None] = {}
     for row in touched:
-        for one in row.observations:
+        for one in row.observed:
             if one.metric in read[row.id]:
                 labels |= dict.fromkeys((("metric", one.metric), *one.dims.items()))
         labels |= dict.fromkeys(
@@ -157,14 +157,13 @@ def _with(row: Any, metrics: set[str], change: Change) -> Any:
     if not metrics:
         return row
     observed = []
-    for one in row.observations:
+    for one in row.observed:
         factor = change(row, one) if one.metric in metrics else 1.0
         observed.append(one if factor == 1.0 else _scaled(one, factor))
-    changed = msgspec.structs.replace(row, observed=observed, values={}, counters={}, phases={})
+    changed = msgspec.structs.replace(row, observed=observed)
     if PROBE in metrics:
         factor = change(row, Observation(metric=PROBE, value=0))
         changed = msgspec.structs.replace(changed, probes=_read_as(row.probes, factor))
-    changed.__dict__.pop("observations", None)
     return changed
 
 
@@ -203,7 +202,7 @@ def _scaled(one: Observation, factor: float) -> Observation:
 
 def _failed(row: Any) -> Any:
     changed = msgspec.structs.replace(row, status="oom", reason="out of memory")
-    changed.drop_numbers()
+    changed.observed = []
     return changed
 
 

@@ -306,7 +306,7 @@ def _machine(name: str, store: Any, each: Sequence[Standing]) -> Iterator[str]:
     held = store.provenance()
     facts = [held[key] for key in dict.fromkeys(row.provenance for row in mine)]
     commits = [one.get("code", {}).get("commit", "")[:8] for one in facts]
-    machine = [o for r in rows if r.paper == "-" for o in r.observations]
+    machine = [o for r in rows if r.paper == "-" for o in r.observed]
     limits = [
         f"{limit.words} {value:.3g} {limit.unit}"
         for limit in LIMITS

@@ -388,7 +388,7 @@ def _history(
     """The rate of an entry over commits, as seconds an event."""
     metric, dims = race.task.rate
     for row in (rows[name] for name in one.rows if name in rows):
-        for seen in row.observations:
+        for seen in row.observed:
             is_its = seen.dims.get(race.task.contender, one.name) == one.name
             if seen.metric == metric and dims.items() <= seen.dims.items() and is_its:
                 return past.get(sample_name(row, seen))

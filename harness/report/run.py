@@ -265,7 +265,7 @@ def load_run(path: Path) -> RunData:
         noise_pairs=NoisePairs.of(everything),
         machine=machine,
         limits=next(
-            (limits_in(r.observations) for r in reversed(everything) if is_limits(r) and r.ok), {}
+            (limits_in(r.observed) for r in reversed(everything) if is_limits(r) and r.ok), {}
         ),
         info=info,
         papers=papers,

@@ -37,7 +37,7 @@ class KeptNumbers:
         known = self.of(cell)
         if any(known.get(key) != numbers for key, numbers in result.used.items()):
             row.status, row.reason, row.checks = "check", ALTERED, []
-            row.drop_numbers()
+            row.observed = []
         elif self._is_own(cell):
             self._groups.setdefault(_group(cell), {}).update(result.made)
 

@@ -245,7 +245,7 @@ def _stamp(row: Row, cell: Cell, found: Result) -> None:
         row.status = "check"
         row.reason = f"{cell.paper}/{cell.experiment} cannot be believed: {'; '.join(doubts)}"
         row.checks = []
-        row.drop_numbers()
+        row.observed = []
 
 
 def _judge(row: Row, cell: Cell) -> None:

@@ -319,7 +319,7 @@ class _Runner:
         self.kept.take(cell, row, found)
         if self.store.restore() and row.ok:
             row.status, row.reason, row.checks = "check", REWRITTEN, []
-            row.drop_numbers()
+            row.observed = []
         if outcome is not None and outcome.ended.code == UNWRITTEN:
             self.store.try_disk()  # no row for a cell that only lacked room: it runs again
         self.same.check(row)

@@ -50,7 +50,7 @@ class SameData:
 
     def _refuse(self, row: Row, reason: str) -> None:
         row.status, row.reason, row.checks = "check", reason, []
-        row.drop_numbers()
+        row.observed = []
 
     def _timed(self, row: Row) -> Row:
         """The first timed row of its group that was asked for on a device; else the row itself."""

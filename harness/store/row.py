@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
-from functools import cached_property
 from typing import Annotated, Any
 
 import msgspec
 
-from dgbench.harness.probes.disturbance import disturbance
-from dgbench.harness.store import old_names
-from dgbench.harness.store.old_names import texts
+from dgbench.harness.store import texts
 from dgbench.lab import metrics
 from dgbench.lab.judging import note_read
-from dgbench.lab.probes import probe
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Observation
 from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import StoreError
 
-RESIDENT = probe("gpu_kernel_resident_percent")
 SCHEMA = 4
-"""Version of the row format. A change of meaning or of a name raises it and adds an upgrade."""
+"""Version of the row format; a change of meaning or of a name raises it."""
 
 STATUSES = (
     "ok",
@@ -74,8 +68,6 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
         instrumented: True where phases were timed; its clock is never compared.
         status: one of `STATUSES`. reason: one line that says why it is not `ok`.
         log: path of what the process printed, relative to the run's folder.
-        values, units, counters, phases, samples: numbers by name of a row from before schema 3;
-            empty, and not written, in others.
         warmup, deviation, data, notes: of the `Measurement`. Empty where the status is not `ok`,
             except of a failed check.
         probes: numbers taken from outside (`peak_rss_bytes`, `cpu_percent`, `energy_mj` ...),
@@ -92,8 +84,7 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
             process told.
         checks: what of its result was compared with a reference, see `ResultCheck`. Empty (and
             not written) where nothing was.
-        observed: its numbers, after a failed check those of contenders that passed; read
-            `observations`, which older rows have, too.
+        observed: its numbers, after a failed check those of contenders that passed.
         metrics: kind and words of those metrics that are no part of dgbench's catalogue.
         looks: how often at most the run looked at the results of its group to decide whether that
             needs more rounds (`harness.plan.rounds`); 0 where the number of rounds was fixed.
@@ -127,11 +118,6 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
     status: str = "ok"
     reason: str = ""
     log: str = ""
-    values: dict[str, float] = {}
-    units: dict[str, str] = {}
-    counters: dict[str, int] = {}
-    phases: dict[str, float] = {}
-    samples: list[float] = []
     warmup: int = 0
     deviation: dict[str, float] = {}
     data: dict[str, Any] = {}
@@ -154,20 +140,6 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
     failed_before: list[FailedBefore] = []
     node: str = ""
     resumed: int = 0
-
-    @cached_property
-    def observations(self) -> list[Observation]:
-        """All its numbers, also those that an older row holds under names (`old_names`)."""
-        if self.observed:
-            return self.observed
-        sources: dict[str, dict[str, Any]] = {
-            "values": self.values,
-            "counters": self.counters,
-            "phases": self.phases,
-        }
-        return old_names.observations(
-            self.paper, self.experiment, sources, self.units, self.samples
-        )
 
     @property
     def system(self) -> str:
@@ -205,13 +177,7 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
         """Seconds of each iteration of what the process was started to time; empty without."""
         note_read(self, "step_time")
         timed = (one.samples for one in self.observed if one.samples and not one.dims)
-        return next(timed, self.samples)
-
-    def drop_numbers(self) -> None:
-        """Take its numbers away, as of a row whose result is wrong."""
-        self.values, self.counters, self.phases = {}, {}, {}
-        self.samples, self.observed = [], []
-        self.__dict__.pop("observations", None)
+        return next(timed, [])
 
     @property
     def ok(self) -> bool:
@@ -252,20 +218,10 @@ class Facts(msgspec.Struct):
     machine: _Machine = _Machine()
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: lambda plain: {**plain, "checks": []},
-    2: dict,
-    3: lambda plain: {**plain, "rests_on_cell": True},
-}
-"""schema -> function that turns a decoded row of that schema into one of the next. A row of schema
-1 told deviations, and not what was compared or allowed: it has no check. Before schema 4 later
-processes of a cell might leave the comparison to its first one."""
-
 _ENCODER = msgspec.json.Encoder()
 _LEFT_OUT = (
-    "values", "units", "counters", "phases", "samples", "series", "touched", "checks", "observed",
-    "metrics", "looks", "disturbed", "repeats", "replaced", "rests_on_cell",
-    "dropped", "failed_before", "node", "resumed",
+    "series", "touched", "checks", "observed", "metrics", "looks", "disturbed", "repeats",
+    "replaced", "rests_on_cell", "dropped", "failed_before", "node", "resumed",
 )  # fmt: skip
 """Fields that are not written where they are empty."""
 
@@ -280,51 +236,22 @@ def encode(row: Row) -> bytes:
 
 
 def decode(payload: bytes) -> Row:
-    """A row from JSON bytes; rows of an older schema are upgraded.
+    """A row from JSON bytes, its metrics known to the catalogue.
 
     Raises:
-        StoreError: the schema is newer than this code, or there is no way up from it.
+        StoreError: the row is of another schema.
         msgspec.MsgspecError: the bytes are not a row.
     """
     schema = decode_json(payload, _Schema).schema
-    if schema == SCHEMA:
-        return _registered(decode_json(payload, Row))
-    if schema > SCHEMA:
+    if schema != SCHEMA:
+        other = "a newer" if schema > SCHEMA else "an older"
         raise StoreError(
-            f"a row has schema {schema}, this dgbench reads up to {SCHEMA}",
-            hint="the results were written by a newer dgbench; update this one to read them",
+            f"a row has schema {schema}, this dgbench reads {SCHEMA}",
+            hint=f"{other} dgbench wrote these results (see provenance.json); read them with it",
         )
-    plain = decode_json(payload)
-    while schema < SCHEMA:
-        if schema not in UPGRADES:
-            raise StoreError(
-                f"a row has schema {schema}, and there is no way from it to {SCHEMA}",
-                hint="read these results with the dgbench that wrote them (see provenance.json)",
-            )
-        plain = UPGRADES[schema](plain)
-        schema += 1
-    plain["schema"] = SCHEMA
-    return _registered(_unstamped(msgspec.convert(plain, Row)))
-
-
-def _registered(row: Row) -> Row:
-    """The row, its metrics known to the catalogue; a control of the run's own is judged disturbed,
-    as it was not always when it ran."""
+    row = decode_json(payload, Row)
     metrics.adopt(row.metrics)
-    if (row.paper, row.experiment) == ("-", "noise"):
-        row.disturbed = row.disturbed or disturbance(row)
-    row.observed = [old_names.known(one) for one in row.observed]
-    return row
-
-
-def _unstamped(row: Row) -> Row:
-    """A row that was kept before processes recorded what they touched.
-
-    Where NVML saw no kernel on the device, the row is one of the CPU.
-    """
-    if row.device == "cuda" and not row.touched and RESIDENT.read(row) == 0.0:
-        row.device = "cpu"
-        row.touched = {"asked": "cuda"}
+    metrics.adopt({one.metric: ("score", "a number of another dgbench") for one in row.observed})
     return row
 
 

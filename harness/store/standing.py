@@ -222,10 +222,10 @@ def of_others(row: Row) -> list[Observation]:
     row = _with_dropped(row, failures_of(row))
     for one in failures_of(row):
         kept = _without(row, one)
-        if kept is None or len(kept) == len(row.observations):
+        if kept is None or len(kept) == len(row.observed):
             return []
         row = _with_numbers(row, kept)
-    return row.observations
+    return row.observed
 
 
 def _rest(row: Row) -> Row:
@@ -240,7 +240,7 @@ def _rest(row: Row) -> Row:
 
 def _without(row: Row, failure: Failure) -> list[Observation] | None:
     """The numbers of a row that a failure leaves; None where they name no contender."""
-    every, who = row.observations, failure.contender
+    every, who = row.observed, failure.contender
     if not who:
         same = _cell(row)[:2] == _cell(failure.row)[:2] and _cell(row)[3] == _cell(failure.row)[3]
         return None if same else every
@@ -272,7 +272,7 @@ def _with_dropped(row: Row, failures: Iterable[Failure]) -> Row:
 
 def _with_numbers(row: Row, kept: list[Observation]) -> Row:
     found = msgspec.structs.replace(row)
-    found.drop_numbers()
+    found.observed = []
     found.observed = kept
     return found
 
@@ -320,7 +320,7 @@ def _judged(row: Row, failures: Sequence[Failure], compared: set[tuple]) -> Row:
         kept = _without(row, one)
         if kept is None:
             return _void(row, one.words)
-        if len(kept) < len(row.observations):
+        if len(kept) < len(row.observed):
             row = _with_dropped(_with_numbers(row, kept), [one])
     if row.failed_before and not row.dropped:  # its contender cannot be told apart
         return _void(row, in_earlier(row.failed_before[0]))
@@ -342,7 +342,7 @@ def _compared(row: Row) -> bool:
 
 def _void(row: Row, reason: str) -> Row:
     found = msgspec.structs.replace(row, status=VOID, reason=reason, series={})
-    found.drop_numbers()
+    found.observed = []
     return found
 
 

@@ -58,7 +58,7 @@ def rows(request, tmp_path_factory, warm_python) -> dict[str, list[Row]]:
 def test_an_honest_system_keeps_its_rows(rows, one) -> None:
     assert [(row.status, row.reason) for row in rows[one.name]] == [("ok", "")] * one.rounds
     for row in rows[one.name]:
-        assert TIMES & {seen.metric for seen in row.observations}
+        assert TIMES & {seen.metric for seen in row.observed}
         assert row.checks
         assert all(check.passed for check in row.checks)
         if one in ranks.HONEST:
@@ -72,7 +72,7 @@ def test_a_cheat_loses_its_row(rows, one) -> None:
     wrong = [check.words for check in row.checks if not check.passed]
     assert one.loses in "; ".join([row.reason, *wrong])
     assert row.status != "ok"
-    assert not row.observations
+    assert not row.observed
 
 
 def test_every_cheat_has_a_name_of_its_own_and_loses_unless_it_is_honest() -> None:
@@ -112,7 +112,7 @@ def test_a_failed_check_that_passes_when_it_is_tried_again_stays(run, tmp_path) 
     assert found["honest"].ok
     assert found[cheat.name].status == "void"
     assert "failed a check in an earlier attempt" in found[cheat.name].reason
-    assert not found[cheat.name].observations
+    assert not found[cheat.name].observed
     assert summary.cells_failed == 1
     assert exit_code(summary, unexpected(list(found.values()), [])) == 1
 

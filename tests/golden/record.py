@@ -71,7 +71,7 @@ def _with_failures(rows: Sequence[Any]) -> list[Any]:
     for number, row in enumerate(rows):
         if number % 7 == 0:
             row = msgspec.structs.replace(row, status="oom", reason="out of memory")
-            row.drop_numbers()
+            row.observed = []
         found.append(row)
     return found
 
@@ -103,11 +103,11 @@ def kept_runs(paper: str = "*") -> dict[str, Any]:
 
 def thinned(row: Any) -> Any:
     """A row with one epoch in `EVERY` of its long curves, and the last."""
-    last = max((one.dims.get("epoch", 0) for one in row.observations), default=0)
+    last = max((one.dims.get("epoch", 0) for one in row.observed), default=0)
     if last < CURVE:
         return row
     kept = [
-        one for one in row.observations
+        one for one in row.observed
         if (epoch := one.dims.get("epoch", 0)) % EVERY == 0 or epoch == last
     ]  # fmt: skip
     row = msgspec.structs.replace(row, observed=kept)

@@ -29,7 +29,7 @@ def observed(rows: Iterable[Any]) -> dict[Key, dict[Key, Any]]:
         if row.status != "ok" or row.paper == "-" or "control" in row.params:
             continue
         mine = found.setdefault((f"{row.paper}/{row.experiment}", _place(row.params)), {})
-        for one in row.observations:
+        for one in row.observed:
             form = (one.low is not None, bool(one.samples))
             exact = one.value if metric(one.metric).exact else None
             mine[one.metric, _place(one.dims)] = (*form, exact)

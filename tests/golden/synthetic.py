@@ -31,7 +31,7 @@ def synthetic_rows(paper: Paper, kept: Sequence[Any], preset: str, device: str) 
         mine = [row for row in kept if row.experiment == experiment.name]
         patterns: dict[str, Any] = {}  # of each params the last row by id
         for row in sorted(mine, key=lambda row: row.id, reverse=True):
-            if row.ok and row.observations:
+            if row.ok and row.observed:
                 patterns.setdefault(repr(sorted(row.params.items())), row)
         for cell in experiment.cells(preset, device):  # type: ignore[arg-type]
             if not patterns or cell.unavailable:
@@ -62,11 +62,11 @@ def disturbed(seed: int) -> Callable[[Sequence[Any]], list[Any]]:
                 continue
             if draw.random() < losing / 2:
                 row = msgspec.structs.replace(row, status="oom", reason="out of memory")
-                row.drop_numbers()
+                row.observed = []
                 changed.append(row)
                 continue
             moved = []
-            for one in row.observations:
+            for one in row.observed:
                 key = (one.metric, *sorted((n, str(v)) for n, v in one.dims.items() if n != "turn"))
                 factor = shift.setdefault(key, draw.lognormvariate(0, width))
                 factor *= draw.lognormvariate(0, 0.03)
@@ -95,7 +95,7 @@ def _made(pattern: Any, cell: Any, preset: str, device: str) -> list[Any]:
     """Rows of all rounds of a cell."""
     of = cell_hash(cell, preset, device)
     moved = []
-    for one in pattern.observations:
+    for one in pattern.observed:
         if metric(one.metric).exact:
             moved.append([one] * ROUNDS)
             continue
@@ -112,10 +112,8 @@ def _made(pattern: Any, cell: Any, preset: str, device: str) -> list[Any]:
         row = msgspec.structs.replace(
             pattern, id=f"{of[:8]}-r{turn}", cell_hash=of, params=dict(cell.params),
             group=cell.group, round=turn, preset=preset, device=cell.device or device,
-            observed=list(observed), touched={}, values={}, units={}, counters={}, phases={},
-            samples=[], disturbed="", replaced=False,
+            observed=list(observed), touched={}, disturbed="", replaced=False,
         )  # fmt: skip
-        row.__dict__.pop("observations", None)
         rows.append(row)
     return rows
 

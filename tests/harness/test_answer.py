@@ -11,6 +11,7 @@ from passed_checks import PASSED
 from dgbench.harness.store import Row
 from dgbench.harness.terminal.answer import RunFacts, answers, paper_answer
 from dgbench.lab.main_race import MainRace, RaceComparison, paired_systems
+from dgbench.lab.table import observation
 
 CHECKS = {"check": True}
 TITLES = {"covid": "England-Covid", "tgcn": "T-GCN model", "mpnn": "MPNN-LSTM"}
@@ -33,7 +34,8 @@ def row(system, dataset, model="tgcn", *, turn=1, time=None, **fields):
     params = {"system": system, "dataset": dataset, "model": model} | fields.pop("params", {})
     return Row(
         id=f"{system}-{dataset}-{model}-{turn}-{len(params)}", paper="toy", experiment="fig1",
-        params=params, group=f"{dataset}/{model}", round=turn, samples=[time] if time else [],
+        params=params, group=f"{dataset}/{model}", round=turn,
+        observed=[observation("step_time", time, samples=[time])] if time else [],
         data={"dataset": dataset, "twin": False},
         rests_on_cell=True,  # as rows with cells that only compare were kept
         **fields,

@@ -23,7 +23,7 @@ def test_observations_keep_every_number(run, tmp_path):
     path = tmp_path / "observations.csv"
     write_table(observations_table(rows), path)
     read = pd.read_csv(path, keep_default_na=False)
-    every = [(row, one) for row in rows for one in row.observations]
+    every = [(row, one) for row in rows for one in row.observed]
     assert len(read) == len(every) > 0
     for (_, line), (row, one) in zip(read.iterrows(), every, strict=True):
         unit = UNITS[line["kind"]]

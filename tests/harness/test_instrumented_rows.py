@@ -24,7 +24,7 @@ def slow(row):
         msgspec.structs.replace(one, value=10 * one.value, samples=[10 * s for s in one.samples])
         if not metric(one.metric).exact
         else one
-        for one in row.observations
+        for one in row.observed
     ]
     return msgspec.structs.replace(row, id=f"{row.id}i", instrumented=True, observed=observed)
 

@@ -29,8 +29,7 @@ WRONG = ResultCheck(of="outputs", against="oracle", gap=0.5, tolerance=1e-5, com
 
 def row(name: str, system: str = "pipad", **fields) -> Row:
     params = {"system": system, "dataset": "x", "model": "m"} | fields.pop("params", {})
-    return Row(id=name, paper="pipad", experiment="fig10", params=params, 
-               observed=[observation("step_time", 1.0, samples=[1.0])], **fields)  # fmt: skip
+    return Row(id=name, paper="pipad", experiment="fig10", params=params, **fields)
 
 
 def statuses(*rows: Row) -> list[str]:
@@ -105,7 +104,7 @@ def raced(name: str, *checks: ResultCheck, experiment: str = "table2", **fields)
 def left(row: Row) -> set[tuple]:
     """Dataset, setting and baseline of the numbers of a row."""
     names = ("dataset", "setting", "baseline")
-    return {tuple(one.dims.get(name) for name in names) for one in row.observations}
+    return {tuple(one.dims.get(name) for name in names) for one in row.observed}
 
 
 SEED = {"params": {"seed": 2}}
@@ -172,15 +171,15 @@ def test_numbers_without_a_name_are_of_the_contender_that_was_compared() -> None
 
 
 def test_a_void_row_has_no_number_left() -> None:
-    (void,) = judged([row("a", values={"step_s": 1.0}, phases={"compute": 1.0})])
-    assert void.observations == []
+    (void,) = judged([row("a", observed=[observation("step_time", 1.0, samples=[1.0])])])
+    assert void.observed == []
     assert (void.reason, void.time, void.ok) == (UNCOMPARED, None, False)
     assert judged([void]) == [void]
 
 
 def spoilt(one: Row) -> Row:
     found = msgspec.structs.replace(one, status="check", reason="wrong")
-    found.drop_numbers()
+    found.observed = []
     return found
 
 
@@ -226,7 +225,7 @@ def attempts(*checks, **fields) -> list[Row]:
 def test_a_check_that_failed_in_an_earlier_attempt_stays() -> None:
     """A system that is wrong now and then passes once it has been started often enough."""
     (last,) = judged(attempts(WRONG, RIGHT))
-    assert (last.id, last.status, last.observations) == ("x-r1.2", VOID, [])
+    assert (last.id, last.status, last.observed) == ("x-r1.2", VOID, [])
     (before,) = last.failed_before
     assert (before.attempt, before.reason) == ("x-r1", WRONG.words)
     assert "x-r1: outputs" in last.reason
@@ -245,7 +244,7 @@ def test_of_contenders_of_a_cell_the_one_that_failed_before_falls_alone() -> Non
                 observed=numbers[1:], **fields)  # fmt: skip
     second = Row(id="x-r1.2", checks=checks, observed=numbers, **fields)
     (found,) = judged([first, second])
-    assert (found.status, found.observations) == ("ok", numbers[1:])
+    assert (found.status, found.observed) == ("ok", numbers[1:])
     assert set(found.dropped) == {"on"}
     assert "x-r1: outputs" in found.dropped["on"]
 

@@ -16,13 +16,18 @@ from dgbench.lab.compare import (
     ratio,
     split_rounds,
 )
-from dgbench.lab.table import Table, observation
+from dgbench.lab.table import Observation, Table, observation
 from dgbench.runtime.errors import StoreError, UnknownKeyError
+
+
+def step(*times):
+    return observation("step_time", times[0], samples=list(times))
 
 
 def row(system="x", number=1, **more):
     more.setdefault("cell_hash", system)
-    more.setdefault("samples", [1.0, 2.0, 4.0])
+    samples = more.pop("samples", [1.0, 2.0, 4.0])
+    more.setdefault("observed", [step(*samples)] if samples else [])
     more.setdefault("checks", [PASSED])
     return Row(
         id=f"{system}-r{number}",
@@ -131,10 +136,6 @@ def test_pairs_are_formed_inside_group_and_round():
     assert paired([], {}, {}) is None
 
 
-def step(time):
-    return observation("step_time", time, samples=[time])
-
-
 @pytest.mark.parametrize("other", [{"run": "b"}, {"resumed": 1}, {"provenance": "b"}])
 def test_processes_of_two_starts_of_a_run_form_no_pair(other):
     rows = [row("p", observed=[step(1.0)]), row("pygt", observed=[step(2.0)])]
@@ -153,11 +154,10 @@ def test_processes_of_two_starts_of_a_run_form_no_pair(other):
 @pytest.mark.parametrize(
     "strange",
     [
-        {"values": {"loss": float("nan")}},
-        {"samples": [float("inf")]},
+        {"observed": [Observation(metric="loss", value=float("nan"))]},
+        {"observed": [Observation(metric="step_time", value=1.0, samples=[float("inf")])]},
         {"seconds": float("-inf")},
         {"deviation": {"loss": float("nan")}},
-        {"counters": {"steps": True}},
         {"reason": "half a letter \ud800"},
     ],
 )
@@ -192,7 +192,14 @@ def test_a_new_run_appears_whole_or_not_at_all(tmp_path, monkeypatch):
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, list[Row], bytes]:
     store = Store.create(tmp_path_factory.mktemp("bytes"))
     rows = [
-        Row(id=f"x-r{i}", group="g", round=i, samples=[i / 3, 1e-300], notes=["é\t\\ "])
+        Row(
+            id=f"x-r{i}",
+            group="g",
+            round=i,
+            seconds=i / 3,
+            deviation={"loss": 1e-300},
+            notes=["é\t\\ "],
+        )
         for i in range(1, 5)
     ]
     for row in rows:

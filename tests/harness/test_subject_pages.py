@@ -135,7 +135,7 @@ def shows_speed(site, paper, name, page):
         run.row_href(row.id) for run in site.runs for row in run.everything
         if row.paper == paper and row.preset != "quality" and row.id in run.places
         and any(one.metric.endswith("_time") or one.metric == "throughput"
-                for one in row.observations)
+                for one in row.observed)
     }  # fmt: skip
     links = {re.sub(r"^(\.\./)+", "", link) for link in re.findall(r'href="([^"]+)"', page)}
     if links & timed or any(address.partition("#")[0] == name for address in timed):

@@ -11,6 +11,7 @@ from dgbench.harness.runner import Listener, run_plan
 from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.store import Row, Store
 from dgbench.lab.evidence import on_gpu
+from dgbench.lab.table import observation
 from dgbench.runtime import touched
 
 
@@ -54,7 +55,7 @@ def test_a_twin_that_is_said_to_be_real_data_is_refused(tmp_path, server):
     wrong = rows["twin_as_real"]
     assert wrong.status == "check"
     assert "opened the twin" in wrong.reason
-    assert not wrong.samples
+    assert not wrong.observed
     untold = rows["untold_twin"]
     assert untold.ok
     assert untold.data["twin"] is True
@@ -75,7 +76,8 @@ def test_a_cell_of_the_cpu_runs_there_and_may_not_touch_a_device(tmp_path, serve
 
 
 def timed_row(number, device, asked="cuda"):
-    return Row(id=f"r{number}", group="g", samples=[1.0], device=device,
+    timed = [observation("step_time", 1.0, samples=[1.0])]
+    return Row(id=f"r{number}", group="g", observed=timed, device=device,
                touched={"device": device, "asked": asked})  # fmt: skip
 
 
@@ -90,4 +92,4 @@ def test_a_contender_that_fell_back_to_the_cpu_is_not_compared():
     assert declared.ok
     assert fallen.status == "check"
     assert "ran on 'cpu'" in fallen.reason
-    assert not fallen.samples
+    assert not fallen.observed

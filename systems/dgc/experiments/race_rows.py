@@ -89,7 +89,7 @@ class RaceRecord:
         found: dict[tuple[str, str | None, str | None], list[Table]] = {}
         for row in self.rows:
             of_row: dict[tuple[str, str | None, str | None], list[Entry]] = {}
-            for one in row.observations:
+            for one in row.observed:
                 if one.dims.get("dataset") == self.dataset and mine <= one.dims.items():
                     key = one.metric, one.dims.get("setting"), one.dims.get("phase")
                     of_row.setdefault(key, []).append(Entry(row, one))

@@ -39,7 +39,7 @@ def _inject(bench: Bench, kind: str) -> None:
             for text in (row.reason, *row.notes):
                 if len(text) > 9000 or not all(c.isprintable() or c in "\n\t" for c in text):
                     raise Loss(f"{len(text)} letters, some of them no text: {text[:80]!r}")
-            if row.status != "ok" and row.observations:
+            if row.status != "ok" and row.observed:
                 raise Loss("a row that is not ok has numbers that a ratio could use")
             if not any(other.params["after"] == number for other in good):
                 raise Loss("the good cell behind it is not ok, or has a note")
