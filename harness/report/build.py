@@ -263,7 +263,6 @@ def _pages(site: SiteData, folder: Path) -> dict[str, str]:
     if site.merged:
         made |= pages.assets(env)
         made["claims.html"] = pages.overview(env, site, "claims.html.j2", "claims")
-        made["changed-verdicts.html"] = pages.changed_page(env, site)
     else:
         made["report.md"] = pages.overview(env, site, "report.md.j2")
     return made

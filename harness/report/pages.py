@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -19,7 +18,6 @@ from jinja2 import (
 from markupsafe import Markup
 
 from dgbench.harness.arena_quality import quality_text
-from dgbench.harness.claims.changes import changes, first_edition
 from dgbench.harness.claims.kinds import by_kind
 from dgbench.harness.claims.shown import digits, unit_rest
 from dgbench.harness.claims.verdict import GLYPHS
@@ -455,18 +453,6 @@ def runs_page(env: Environment, site: SiteData) -> str:
 def reading(env: Environment, site: SiteData) -> str:
     """Page that explains glyphs, intervals and words."""
     return env.get_template("how-to-read.html.j2").render(**common(site, "", "how"))
-
-
-def changed_page(env: Environment, site: SiteData) -> str:
-    """Page of the verdicts that differ from those of the first edition."""
-    found = changes((claim.paper, claim.claim, claim.verdict) for claim in site.claims)
-    reasons = Counter(change.rule for change in found)
-    return env.get_template("changes.html.j2").render(
-        **common(site, "", "how"),
-        changes=found,
-        total=sum(claim.claim.id in first_edition() for claim in site.claims),
-        reasons=reasons.most_common(),
-    )
 
 
 def claim_command(site: SiteData | None, claim: ClaimOnSite) -> str:
