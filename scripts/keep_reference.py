@@ -10,8 +10,6 @@ of a run do. Each folder is replaced whole, and none of them if any part fails.
 
 `python docs/hooks/performance.py` then writes the page of performance anew.
 
-What the runs of a machine said over time stays in `results/reference/MACHINE/history.jsonl.gz`.
-
 Whole trainings (preset `quality`) take hours and are made apart from what is timed, so they have a
 life of their own beside it: keeping a run replaces the rows of its own kind, those of the preset
 `quality` or all others, and leaves those of the other kind as they were kept. A run of a few groups
@@ -38,8 +36,6 @@ from dgbench.harness.bundle.scrub import Scrubber, clean_facts, clean_info
 from dgbench.harness.plugins import get_paper
 from dgbench.harness.report.build import build_report
 from dgbench.harness.report.folders import beside, put, swap
-from dgbench.harness.report.kept_history import past_runs, read_past, write_past
-from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Row, Store, find_run
 from dgbench.harness.store.files import to_checked, to_line
 from dgbench.harness.store.row import encode
@@ -84,8 +80,6 @@ def keep(run: Path, machine: str, root: Path = REFERENCE, *, groups: bool = Fals
             raise InvalidInputError(
                 f"groups of cells replace those of a run that is kept, and {target} has none"
             )
-    before = [load_run(target) for target in targets if target.exists()]
-    known = read_past(root / machine) + [past for run in before for past in past_runs(run)]
     with ExitStack() as stack:
         made = [stack.enter_context(beside(target)) for target in targets]
         for folder, paper, target in zip(made, papers, targets, strict=True):
@@ -97,8 +91,6 @@ def keep(run: Path, machine: str, root: Path = REFERENCE, *, groups: bool = Fals
             write_reference(store, rows, paper, folder, stay)
         for folder, target in zip(made, targets, strict=True):
             swap(folder, target)
-    now = [past for target in targets for past in past_runs(load_run(target))]
-    write_past(root / machine, [*known, *now])
     return targets
 
 

@@ -17,7 +17,6 @@ from dgbench.harness.compare import ASSUMED, Change, Comparison, compare_states
 from dgbench.harness.figures.compared import compare_context, draw_changes, draw_races
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.quantities import percent, spread
-from dgbench.harness.report.history import ASV_RESULTS, series_of_asv, series_of_runs
 from dgbench.harness.report.pages import common
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.site import SiteData
@@ -26,7 +25,6 @@ from dgbench.harness.states import State
 MAX_LISTED: Final = 60
 """Undecided changes that a page lists; the CSV has all."""
 FIGURES: Final = "figures/compare"
-HISTORY: Final = "compare/history.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,38 +66,24 @@ class ComparisonPair:
         return path if path in self.files else ""
 
 
-def pages(site: SiteData, env: Any, asv: Path = ASV_RESULTS) -> dict[str, str]:
+def pages(site: SiteData, env: Any) -> dict[str, str]:
     """`compare/index.html`, a page for every pair, and their figures as text (SVG, CSV).
 
     Args:
-        site: what is merged. env: of `pages.environment()`. asv: results of asv, if any.
+        site: what is merged. env: of `pages.environment()`.
 
     Returns:
         path relative to the front page -> text.
     """
     found = pairs(site)
-    made = history_page(site, env, asv)
-    made["compare/index.html"] = env.get_template("compares.html.j2").render(
-        **common(site, "../", "compare"), pairs=found, lonely=_lonely(site), history=bool(made)
+    index = env.get_template("compares.html.j2").render(
+        **common(site, "../", "compare"), pairs=found, lonely=_lonely(site)
     )
+    made = {"compare/index.html": index}
     for pair in found:
         made[pair.href] = compare_page(common(site, "../", "compare"), env, pair)
         made |= pair.files
     return made
-
-
-def history_page(site: SiteData, env: Any, asv: Path = ASV_RESULTS) -> dict[str, str]:
-    """The page by its path; nothing where no series has two commits.
-
-    It lists the series that ever left their noise floor and counts the others.
-    """
-    found = [*series_of_runs(site.runs), *series_of_asv(asv)]
-    if not found:
-        return {}
-    moved = [s for s in found if {"SLOW", "FAST"} & set(s.steps)]
-    moved.sort(key=lambda s: (not s.worse, s.place, s.name))
-    context = common(site, "../", "compare") | {"moved": moved, "still": len(found) - len(moved)}
-    return {HISTORY: env.get_template("history.html.j2").render(**context)}
 
 
 def compare_page(

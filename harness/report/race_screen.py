@@ -24,10 +24,8 @@ from dgbench.harness.figures.race_words import (
     shown_rate,
 )
 from dgbench.harness.figures.words import factor, seconds_text
-from dgbench.harness.report.history import HistorySeries, series_of_runs
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.site import PaperOnSite, SiteData
-from dgbench.harness.samples import sample_name
 from dgbench.harness.trainings import whole_trainings
 from dgbench.harness.utilisation import gpu_idle
 from dgbench.lab.arena import ArenaRace, RaceEntry
@@ -88,7 +86,6 @@ class Line:
         gain: of whom over whom, in full.
         additions: each contender with additions of dgbench, and what they make of it.
         quality: of the model, in a few words. judged: in full; "" where nothing is trained.
-        history: seconds of the winner over commits, where kept runs tell.
     """
 
     title: str
@@ -105,7 +102,6 @@ class Line:
     badges: list[Badge]
     quality: str
     judged: str
-    history: HistorySeries | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +199,12 @@ def _screen(
     trained = site_trainings(site, shown)
     axis = _axis(shown)
     rows = {row.id: row for row in run.everything}
-    past = {series.name: series for series in series_of_runs(_of_machine(site.runs, run))}
     lines, before = [], ""
     for race in shown:
         task = race.task.title if race.task.label != before else ""
         before = race.task.label
         judged = trained_quality(race, trained)
-        lines.append(_line(race, task, paper.name, run, axis, rows, judged, past))
+        lines.append(_line(race, task, paper.name, run, axis, rows, judged))
     words = headline(races, run.machine_name)
     return Screen(
         sentence=words,
@@ -323,7 +318,6 @@ def _line(
     axis: _Axis,
     rows: Mapping[str, Any],
     judged: TrainedQuality | None,
-    past: Mapping[str, HistorySeries],
 ) -> Line:
     first, next_one = race.timed[0], race.rival or race.timed[1]
     steps = steps_to_quality(race, judged)
@@ -355,7 +349,6 @@ def _line(
         badges=_badges(race, first, judged, [rows[one] for one in first.rows if one in rows]),
         quality=short_quality(judged, seconds),
         judged=words,
-        history=_history(race, first, rows, past),
     )
 
 
@@ -371,28 +364,6 @@ def _unit(race: ArenaRace) -> str:
     """`events/s`, with the noise floor that the race is judged by where one was measured."""
     floor = max((one.ratio.floor for one in race.timed if one.ratio is not None), default=0.0)
     return f"{race.task.unit}/s" + (f", noise floor ±{100 * floor:.1f} %" if floor else "")
-
-
-def _of_machine(runs: Sequence[RunData], here: RunData) -> list[RunData]:
-    """Runs of the same machine, device and preset."""
-
-    def place(run: RunData) -> tuple[Any, ...]:
-        return run.machine_slug, run.device, run.info.get("preset")
-
-    return [run for run in runs if place(run) == place(here)]
-
-
-def _history(
-    race: ArenaRace, one: RaceEntry, rows: Mapping[str, Any], past: Mapping[str, HistorySeries]
-) -> HistorySeries | None:
-    """The rate of an entry over commits, as seconds an event."""
-    metric, dims = race.task.rate
-    for row in (rows[name] for name in one.rows if name in rows):
-        for seen in row.observed:
-            is_its = seen.dims.get(race.task.contender, one.name) == one.name
-            if seen.metric == metric and dims.items() <= seen.dims.items() and is_its:
-                return past.get(sample_name(row, seen))
-    return None
 
 
 def short_quality(judged: TrainedQuality | None, seconds: float | None) -> str:
