@@ -46,7 +46,6 @@ log = logging.getLogger(__name__)
 SUBJECTS: Final = {
     "systems": "systems",
     "datasets": "datasets",
-    "machines": "machines",
     "compare": "comparisons",
 }
 """Folder of pages -> module of this package that writes them."""

@@ -10,7 +10,7 @@ changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -150,16 +150,8 @@ def _machines(runs: Sequence[RunData]) -> list[MachineOnSite]:
     by_slug: dict[str, list[RunData]] = {}
     for run in runs:
         by_slug.setdefault(run.machine_slug, []).append(run)
-    return [_machine(slug, by_slug[slug]) for slug in sorted(by_slug)]
-
-
-def _machine(slug: str, runs: list[RunData]) -> MachineOnSite:
-    limits: dict[str, Any] = next((run.limits for run in runs if run.limits), {})
-    return MachineOnSite(
-        slug=slug,
-        name=runs[0].machine_name,
-        device="cuda" if any(run.device == "cuda" for run in runs) else "cpu",
-        runs=runs,
-        limits=limits,
-        facts=runs[0].machine,
-    )
+    found = []
+    for slug, own in sorted(by_slug.items()):
+        device = "cuda" if any(run.device == "cuda" for run in own) else "cpu"
+        found.append(MachineOnSite(slug, own[0].machine_name, device))
+    return found

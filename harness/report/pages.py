@@ -107,9 +107,6 @@ def environment(site: SiteData | None = None, folder: Path = Path()) -> Environm
         "row_command": row_command,
         "claim_command": lambda claim: claim_command(site, claim),
         "row_href": lambda run, row_id: run.row_href(row_id),
-        "machine_href": lambda run: (
-            f"machines/{run.machine_slug}.html" if site and "machines" in site.parts else ""
-        ),
         "model_scores": cache(lambda name: model_scores(site, name) if site else []),
         "across_picture": lambda drawn: images(ACROSS, folder, drawn),
         "picture": lambda run, paper, drawn: picture(
@@ -171,7 +168,6 @@ def navigation(site: SiteData) -> list[tuple[str, str, str]]:
         ("papers", "Papers", "papers/index.html"),
         ("systems", "Systems", "systems/index.html"),
         ("datasets", "Datasets", "datasets/index.html"),
-        ("machines", "Machines", "machines/index.html"),
         ("runs", "Runs", "runs/index.html"),
         ("compare", "Compare", "compare/index.html"),
         ("how", "How to read", "how-to-read.html"),
@@ -295,7 +291,6 @@ def _facts(site: SiteData, run: RunData) -> dict[str, Any]:
     tally = run.tally()
     return {
         "machine": run.machine_name,
-        "machine_href": f"machines/{run.machine_slug}.html" if "machines" in site.parts else "",
         "run": run.slug,
         "run_href": run.row_page,
         "date": str(run.info.get("started", ""))[:10],

@@ -91,20 +91,15 @@ class PaperOnSite:
 
 @dataclass(frozen=True, slots=True)
 class MachineOnSite:
-    """A machine with its runs.
+    """A machine that runs are of.
 
     Attributes:
         slug: `amd-epyc-2-cores`. name: "2 cores, AMD EPYC". device: `cpu` or `cuda`.
-        runs: newest first. limits: what the machine can do, by the newest run that measured it.
-        facts: its identity as in the provenance of the newest run.
     """
 
     slug: str
     name: str
     device: str
-    runs: list[RunData]
-    limits: dict[str, float] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +131,7 @@ class SiteData:
     Attributes:
         runs: newest first, then by slug. front: file name of the first page.
         papers: by name. machines: in the order of their slugs.
-        parts: which subject pages there are: `systems`, `datasets`, `machines`, `compare`.
+        parts: which subject pages there are: `systems`, `datasets`, `compare`.
         across: by paper, the figure of its claimed factors on each machine.
         older: runs that are not shown, as they are older than what they would be taken for.
     """
@@ -178,10 +173,6 @@ class SiteData:
         found = performance((claim.claim, claim.verdict) for claim in self.claims)
         so_far = ", so far" if any(run.partial for run in self.runs) and not self.merged else ""
         return headline(found, self.where) + so_far
-
-    def machine(self, slug: str) -> MachineOnSite:
-        """The machine called `slug`."""
-        return next(m for m in self.machines if m.slug == slug)
 
 
 def count_claims(claims: list[ClaimOnSite]) -> dict[str, int]:

@@ -42,7 +42,7 @@ def site_of(runs, papers=()):
                      for s in sketches_of(section)]  # fmt: skip
             put_figures(section, drawn, run)
             shown.append((run, section))
-    return assemble(shown, runs, merged=True, parts=("systems", "datasets", "machines"))
+    return assemble(shown, runs, merged=True, parts=("systems", "datasets"))
 
 
 def write(site, folder):
@@ -86,7 +86,6 @@ def test_factors_are_those_of_the_rows_and_every_subject_has_a_page(toy):
     for row in run.rows:
         assert f"systems/{slug(row.params['system'])}.html" in texts
         assert f"datasets/{datasets.card(row.params['dataset']).name}.html" in texts
-    assert f"machines/{run.machine_slug}.html" in texts
     page, factors = plain(texts["systems/pipad.html"]), []
     for model in fake_points.MODELS[:2]:
         for dataset in fake_points.DATASETS:
@@ -127,9 +126,9 @@ def scores(site, paper):
 
 def shows_speed(site, paper, name, page):
     """Return True if a page links to a timed row of a paper, lists its rows, or repeats a sentence
-    on its speed. Pages of datasets and machines name rows for what they used and lacked:
-    there a factor with an interval is a speed."""
-    if name.startswith(("datasets/", "machines/")):
+    on its speed. Pages of datasets name rows that used them: there a factor with an
+    interval is a speed."""
+    if name.startswith("datasets/"):
         return re.search(r"\dx \[", plain(page)) is not None
     timed = {
         run.row_href(row.id) for run in site.runs for row in run.everything
