@@ -114,18 +114,17 @@ def artifact(
     ),
     out: Path = path_option("--out", "The folder; by default artifact/PAPER."),
 ) -> None:
-    """Write what an evaluation committee asks for, as Markdown and LaTeX, from a run's rows.
+    """Write what an evaluation committee asks for, as Markdown, from a run's rows.
 
     Claims by kind with the verdict to expect and its evidence, commands, minutes, memory, disk and
     hardware.
 
     Example: dgbench artifact pipad --run last --out appendix
     """
-    from dgbench.harness.artifact import appendix_of, write_appendix
+    from dgbench.harness.artifact import write_appendix
     from dgbench.harness.plugins import get_paper
     from dgbench.harness.store import Store, find_run
     from dgbench.harness.terminal.text import say
 
-    found = appendix_of(get_paper(paper), Store.open(find_run(run)))
-    for path in write_appendix(found, out or Path("artifact") / paper):
-        say(f"written to {path}")
+    store = Store.open(find_run(run))
+    say(f"written to {write_appendix(get_paper(paper), store, out or Path('artifact') / paper)}")

@@ -187,7 +187,7 @@ def test_cells_import_the_plugin_that_they_name_and_no_other(tmp_path, monkeypat
         "clean": "ok", "count": "ok", "negative": "check",
     }  # fmt: skip
     assert "its counter 'edges' is -1" in rows["negative"].reason
-    assert rows["negative"].counters == {}
+    assert rows["negative"].observed == []
     assert [rows[how].status for how in used] == ["crash"] * 4 + ["ok"] * 2
     reasons = {"raises": "not today", "exits": "I am done", "leaves": "code 7", "aborts": "SIGSEGV"}
     assert all(words in rows[how].reason for how, words in reasons.items())
