@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keep a run as references: rows, provenance, verdicts and figures, one folder a paper.
+"""Keep a run as references: rows and provenance, one folder a paper.
 
     scripts/keep_reference.py RUN MACHINE       such as: last amd-epyc-2-cores
 
@@ -21,9 +21,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,7 +32,6 @@ import msgspec
 
 from dgbench.harness.bundle.scrub import Scrubber, clean_facts, clean_info
 from dgbench.harness.plugins import get_paper
-from dgbench.harness.report.build import build_report
 from dgbench.harness.report.folders import beside, put, swap
 from dgbench.harness.store import Row, Store, find_run
 from dgbench.harness.store.files import to_checked, to_line
@@ -70,7 +67,7 @@ def keep(run: Path, machine: str, root: Path = REFERENCE, *, groups: bool = Fals
     names = [n for n in dict.fromkeys(r.paper for r in rows) if n != "-"]
     if not names:
         raise InvalidInputError(f"{run} has no rows of a paper")
-    papers = [get_paper(name) for name in names]  # before anything is drawn
+    papers = [get_paper(name) for name in names]
     targets = [root / machine / name for name in names]
     trained = store.info.get("preset") == WHOLE
     for target in targets:
@@ -162,17 +159,6 @@ def write_reference(
     put(folder, "rows.jsonl.gz", gzip.compress(lines, 9, mtime=0))
     put(folder, "run.json", to_checked(info))
     put(folder, "provenance.json", to_checked(provenance))
-    with tempfile.TemporaryDirectory(prefix="dgbench-keep-") as temporary:
-        copy = Path(temporary) / paper.name
-        copy.mkdir()
-        for name in ("run.json", "provenance.json"):
-            shutil.copy(folder / name, copy)
-        put(copy, "rows.jsonl", lines)
-        build_report(copy, [paper])
-        shutil.copy(copy / "claims.json", folder)
-        for values in sorted((copy / "figures" / paper.name).glob("*.csv")):
-            shutil.copy(values, folder)
-            shutil.copy(values.with_name(f"{values.stem}-full.png"), folder / f"{values.stem}.png")
 
 
 def without_paths(row: Row) -> Row:

@@ -11,22 +11,11 @@ import fake_run
 import msgspec
 import pytest
 
-from dgbench.harness.figures.draw import DrawnFigure
-from dgbench.harness.report import reuse
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Store
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "keep_reference.py"
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="no checkout: scripts do not travel")
-
-
-def sketched(kind, name, title, points, folder, *rest, **more):
-    """In the place of drawing, which takes most of the time: files with the right names."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [f"{name}{end}" for end in (".csv", "-full.png", "-full.svg", "-half.svg", "-half.png")]
-    for file in files:
-        (folder / file).write_text(f"{len(points)} points")
-    return DrawnFigure(name, kind, title, "A sentence.", "", points, files)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +46,6 @@ def world(tmp_path_factory, script):
             {"cells": [{"hash": str(n), "cell": {"paper": "twin"}} for n in range(30)]}
         )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reuse, "draw_points", sketched)
         patch.setattr(script, "get_paper", papers.__getitem__)
         return run, script.keep(run, "some-machine", folder / "reference")
 
