@@ -32,6 +32,8 @@ __all__ = ["Change", "Comparison", "compare_runs", "compare_states", "welch_rati
 
 WORDS = ("SLOW", "FAST", "AMBG", "SAME")
 FAILED: Final = ("oom", "time", "crash", "check", "void")
+NOT_SAME: Final = 3
+"""Exit code where two sides are not the same; a crash ends with 1."""
 ASSUMED: Final = 0.05
 """Noise floor where neither side measured one."""
 _ASPECTS: Final = (
@@ -157,8 +159,9 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """1 if something is slower, fails now, or counts more; else 0."""
-        return int(any(c.word == "SLOW" or c.grew or c.broke for c in self.changes))
+        """`NOT_SAME` if something is slower, fails now, or counts more; else 0."""
+        worse = any(c.word == "SLOW" or c.grew or c.broke for c in self.changes)
+        return NOT_SAME if worse else 0
 
     @property
     def why(self) -> str:

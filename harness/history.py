@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from dgbench.harness.compare import NOT_SAME
 from dgbench.harness.quantities import welch_ratio
 from dgbench.harness.store.files import write_whole
 from dgbench.runtime.errors import InvalidInputError
@@ -66,12 +67,12 @@ class History:
 
     @property
     def exit_code(self) -> int:
-        """1 if a counter grew, a benchmark fails or is gone, or samples are slower; else 0."""
-        return int(any(step.word in BAD for step in self.steps))
+        """`NOT_SAME` if a counter grew, samples are slower, or one fails or is gone; else 0."""
+        return NOT_SAME if any(step.word in BAD for step in self.steps) else 0
 
     @property
     def why(self) -> str:
-        """The exit code in words, as `exit 1: 2 WORSE, 1 GONE`."""
+        """The exit code in words, as `exit 3: 2 WORSE, 1 GONE`."""
         said = [f"{self.count(word)} {word}" for word in BAD if self.count(word)]
         return f"exit {self.exit_code}: {', '.join(said) or 'nothing is worse'}"
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from dgbench.harness.compare import NOT_SAME
 from dgbench.harness.quantities import PACE, Quantity, cell_words, exact, quantities, ratio_of
 from dgbench.harness.samples import raced
 from dgbench.lab.compare import without_control
@@ -139,8 +140,8 @@ class Agreement:
 
     @property
     def exit_code(self) -> int:
-        """0 if the runs say the same numbers, else 1."""
-        return int(not (self.same_work and self.same_ratios))
+        """0 if the runs say the same numbers, else `NOT_SAME`."""
+        return 0 if self.same_work and self.same_ratios else NOT_SAME
 
     def as_plain(self) -> dict[str, Any]:
         """The same as JSON values."""

@@ -30,12 +30,12 @@ EXIT_CODES = (
     ("0", "`run`, `reproduce`", "every cell ran (or out of memory or time, if a claim that holds "
      "rests on it), or this machine lacks what it needs"),
     ("1", "`run`, `reproduce`", "a cell failed, none ran, or rows cannot be kept"),
-    ("1", "`repeat`, `compare`, `ab`", "not the same; slower, or a counter grew"),
     ("1", "`bisect`", "no single commit was found and confirmed"),
     ("1", "`doctor`, `data verify`", "something needed is missing; a file is not what "
      "its card says"),
-    ("1", "`verify`", "a counter or a result differs from the bundle's"),
     ("2", "all", "a mistake in what was asked for, or stdout cannot be written"),
+    ("3", "`repeat`, `compare`, `ab`", "not the same; slower, or a counter grew"),
+    ("3", "`verify`", "a counter or a result differs from the bundle's"),
     ("130, 143, 129", "all", "Ctrl-C, SIGTERM, SIGHUP; rows are kept"),
 )  # fmt: skip
 """Code, commands, meaning."""

@@ -41,7 +41,6 @@ app = typer.Typer(
     name="dgbench",
     help="Race systems that train graph networks on dynamic graphs, and check the papers' claims.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -78,9 +77,20 @@ _attach("doctor", "doctor")
 _attach("calibrating", "calibrate")
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"dgbench {version('dgbench')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _common(
     debug: bool = typer.Option(False, "--debug", help="Show tracebacks and debug messages."),
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and exit.", callback=_version, is_eager=True
+    ),
 ) -> None:
     logging.basicConfig(
         stream=sys.stderr,

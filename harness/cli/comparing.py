@@ -42,7 +42,7 @@ def compare(
 ) -> None:
     """Compare two runs, commits or machines cell by cell, or counters with a baseline.
 
-    Clocks are compared with intervals, counters exactly. Exit code 1 if a cell of B is slower or a
+    Clocks are compared with intervals, counters exactly. Exit code 3 if a cell of B is slower or a
     counter grew, else 0. A side of several runs has more observations a cell.
 
     Example: dgbench compare 7f3a91c2 last

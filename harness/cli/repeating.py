@@ -33,7 +33,7 @@ def repeat(
     """Run papers twice and prove that the numbers are the same.
 
     Every counter must be equal to the last unit, and ratios must agree within their intervals as
-    often as those say. Exit code 1 where they do not.
+    often as those say. Exit code 3 where they do not.
 
     Example: dgbench repeat pipad --preset smoke
 

@@ -72,7 +72,7 @@ def verify(
 ) -> None:  # fmt: skip
     """Check a bundle's files, compare its exact counters, and run one of its cells again.
 
-    The label says how far that went: self-reported, counters verified, re-run. Ends with 1 where
+    The label says how far that went: self-reported, counters verified, re-run. Ends with 3 where
     something is not the same, and keeps nothing then.
 
     Example: dgbench verify mine.zip --out results/others
@@ -80,6 +80,7 @@ def verify(
     from dgbench.harness.bundle import check_bundle, keep_verified
     from dgbench.harness.bundle import verify as verify_bundle
     from dgbench.harness.bundle.verifying import known_rows
+    from dgbench.harness.compare import NOT_SAME
     from dgbench.harness.store import find_runs, list_runs
     from dgbench.harness.terminal.text import say
 
@@ -101,7 +102,7 @@ def verify(
     if found.differ:
         for sentence in found.differ:
             say(f"differs: {sentence}")
-        raise typer.Exit(1)
+        raise typer.Exit(NOT_SAME)
     say(f"label: {found.label}")
     if out:
         say(f"kept in {keep_verified(checked, found, out)}")

@@ -36,7 +36,7 @@ def ab(
     """Build two commits and race the same cells of both, process by process in turns.
 
     Counters are compared exactly, times by ratios of rounds against the noise floor of a control:
-    A against itself in the same run. Exit code 1 if a cell of B is slower or a counter grew.
+    A against itself in the same run. Exit code 3 if a cell of B is slower or a counter grew.
 
     Example: dgbench ab HEAD~1 HEAD --cells 'pipad/fig10 *' --preset smoke
     """

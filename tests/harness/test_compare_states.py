@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from memory_runs import MemoryRun, noisy, timed_rows
 
 from dgbench.harness.cli import main
-from dgbench.harness.compare import compare_runs
+from dgbench.harness.compare import NOT_SAME, compare_runs
 from dgbench.harness.states import find_state
 from dgbench.harness.store import Store
 from dgbench.harness.store.files import from_checked, to_checked
@@ -54,7 +54,7 @@ def test_counters_are_compared_exactly_where_the_work_was_the_same():
         for n, turns in ((100, 4), (101, 4), (200, 8))
     )
     found = compared(old, more)
-    assert (found.changes[0].counters, found.exit_code) == ({"memory": (100, 101)}, 1)
+    assert (found.changes[0].counters, found.exit_code) == ({"memory": (100, 101)}, NOT_SAME)
     assert compared(more, old).exit_code == 0
     paced = compared(old, longer).changes[0]
     assert (paced.counters, paced.paced) == ({}, False)
@@ -120,14 +120,14 @@ def test_the_command_writes_a_page_that_stands_alone_and_json(tmp_path, monkeypa
             main(["compare", *map(str, arguments)])
         return int(ended.value.code or 0)
 
-    assert call(a, b, "--out", "out") == 1
+    assert call(a, b, "--out", "out") == NOT_SAME
     page = (tmp_path / "out" / "compare.html").read_text()
     assert "22 SLOW, 0 FAST" in page
     linked = [x for x in page.split('"') if x.startswith("figures/") or x.endswith(".csv")]
     assert linked
     assert all((tmp_path / "out" / name).is_file() for name in linked)
     capsys.readouterr()
-    assert call(a, b, "--json") == 1
+    assert call(a, b, "--json") == NOT_SAME
     plain = msgspec.json.decode(capsys.readouterr().out)
     assert sum(plain["counts"].values()) == len(plain["changes"])
     assert all(len(change["rows"]) == 2 for change in plain["changes"])

@@ -9,6 +9,7 @@ import pytest
 from memory_runs import noisy
 
 from dgbench.harness.cli import main
+from dgbench.harness.compare import NOT_SAME
 from dgbench.harness.history import compare_histories, newest_results, read_state
 from dgbench.runtime.errors import InvalidInputError
 
@@ -59,7 +60,7 @@ def test_the_gate_sees_planted_regressions_and_lets_noise_pass(tmp_path, capsys)
         asv_file(folder / f"{number}.json", counts=counts, **samples)
         os.utime(folder / f"{number}.json", (2e9 + number, 2e9 + number))
         capsys.readouterr()
-        assert compare(baseline, tmp_path / "results") == bool(bad)
+        assert compare(baseline, tmp_path / "results") == (NOT_SAME if bad else 0)
         marked = [x for x in capsys.readouterr().out.splitlines() if x.startswith("WORSE")]
         assert [line.split()[1:] for line in marked] == [] if bad is None else bad in marked[0]
     assert compare("last", "last", "--keep") == 2
@@ -71,7 +72,7 @@ def test_what_fails_or_is_gone_fails_the_gate_and_what_is_new_does_not(tmp_path)
     found = compare_histories(old, new)
     words = {step.name.removeprefix("suite."): step.word for step in found.steps}
     assert words == {"kept": "SAME", "broken": "FAILS", "dropped": "GONE", "added": "NEW"}
-    assert (found.exit_code, compare_histories(old, old).exit_code) == (1, 0)
+    assert (found.exit_code, compare_histories(old, old).exit_code) == (NOT_SAME, 0)
 
 
 def test_other_files_and_numbers_that_would_overflow_or_fill_the_memory_are_refused(tmp_path):
