@@ -1,7 +1,7 @@
 """Ratios between contenders, formed from rows pair by pair.
 
 Rows are anything with the attributes of `harness.store.Row`; this module imports nothing of the
-harness, so experiments and checks may use it. Over 500 lines: ratios are formed in this one place.
+harness, so experiments and checks may use it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from dgbench.lab.judging import current_floor, note_decision, note_ratio, note_read
-from dgbench.lab.metrics import metric
+from dgbench.lab.judging import current_floor, note_decision, note_ratio
 from dgbench.lab.table import Entry, Observation, Table, in_ratios
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import ConfidenceInterval, paired_ratio, pooled_ratio, side
@@ -110,79 +109,23 @@ def level_of(rows: Iterable[Any]) -> float:
     return 1 - 0.05 / max((getattr(row, "looks", 0) or 1 for row in rows), default=1)
 
 
-def matches(row: Any, wanted: Mapping[str, Any]) -> bool:
-    """Return True if a row's params (or else its `device`, `group`, `experiment` or `paper`) have
-    these values.
-
-    A control row matches only where `wanted` names `control`.
-    """
-    if CONTROL in row.params and CONTROL not in wanted:
-        return False
-    return all(_param(row, key) == value for key, value in wanted.items())
-
-
-def select(rows: Iterable[Any], **params: Any) -> list[Any]:
-    """Usable rows (status ok, not instrumented, no control, not of a disturbed round that was
-    repeated) whose params have these values."""
-    return [r for r in rows if in_ratios(r) and matches(r, params)]
-
-
-def rounds_of(row: Any, rows: Iterable[Any]) -> list[Any]:
-    """All usable rounds of the row's cell, this one among them, in the order of `rows`."""
-    like = {name: getattr(row, name) for name in ("paper", "experiment", "preset", "device")}
-    return [r for r in select(rows, **like) if r.params == row.params]
-
-
-def quantity(row: Any, value: str) -> float | None:
-    """`row.time`, or what the row observed of a metric without dimensions; None without."""
-    note_read(row, "step_time" if value == "time" else value)
-    if value == "time":
-        return row.time
-    metric(value)
-    found = (one.value for one in row.observed if one.metric == value and not one.dims)
-    return next(map(float, found), None)
-
-
 def paired(
-    rows: Sequence[Any],
+    rows: Iterable[Any],
     numerator: Mapping[str, Any],
     denominator: Mapping[str, Any],
-    value: str = "time",
+    metric: str = "step_time",
 ) -> Ratio | None:
-    """The ratio numerator/denominator from rows of the same group, round and start of a run.
+    """The ratio of what two contenders observed of a metric without dimensions, see `ratio`.
 
     Args:
         rows: rows of any status; only `ok`, un-instrumented ones are used.
         numerator, denominator: params that tell the two contenders apart, such as
-            `{"system": "pygt"}` and `{"system": "pipad"}` (with `value="time"` that is the
-            speed-up of pipad over pygt).
-        value: `time`, or a metric.
-
-    Returns:
-        The ratio, or None where no pair exists. Rows without the quantity, or where it is not
-        positive, form no pair.
-
-    Raises:
-        InvalidInputError: several rows of one group and round match one side and the other
-            params do not tell which belong together.
+            `{"system": "pygt"}` and `{"system": "pipad"}` (of times that is the speed-up of pipad
+            over pygt).
     """
-    cells: dict[_Meeting, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
-    for place, wanted in enumerate((numerator, denominator)):
-        for row in select(rows, **wanted):
-            cells[_meeting(row)][place].append(row)
-    named = {*numerator, *denominator}
-    groups: _Groups = defaultdict(lambda: defaultdict(dict))
-    used: dict[str, Any] = {}
-    for meeting, (tops, bottoms) in cells.items():
-        for key, top, bottom in _match(tops, bottoms, named):
-            first, second = quantity(top, value), quantity(bottom, value)
-            if first is None or second is None or first <= 0 or second <= 0:
-                continue
-            groups[meeting.group][key][meeting.round] = first, second
-            used[top.id], used[bottom.id] = top, bottom
-    if not groups:
-        return None
-    return _resting_on(list(used.values()), *_pooled(groups, level_of(used.values())))
+    table = Table.of(rows)
+    sides = (table.where(metric, **wanted) for wanted in (numerator, denominator))
+    return ratio(*(Table(one for one in side if not one.of.dims) for side in sides))
 
 
 def ratio_of(found: Table) -> Ratio | None:
@@ -535,42 +478,6 @@ def _node(row: Any) -> str:
     return getattr(row, "node", "")
 
 
-def _param(row: Any, key: str) -> Any:
-    if key in row.params:
-        return row.params[key]
-    if key in ("device", "group", "experiment", "paper", "preset"):
-        return getattr(row, key)
-    return None
-
-
 def _frozen(params: Mapping[str, Any], leave_out: Iterable[str]) -> tuple:
     skip = set(leave_out)
     return tuple(sorted((k, repr(v)) for k, v in params.items() if k not in skip))
-
-
-def _match(tops: list[Any], bottoms: list[Any], named: set[str]) -> list[tuple[tuple, Any, Any]]:
-    """Pair rows of both sides that have equal params; one row on each side always pairs."""
-    if not tops or not bottoms:
-        return []
-    if len(tops) == 1 and len(bottoms) == 1:
-        return [((), tops[0], bottoms[0])]
-    below: dict[tuple, list[Any]] = defaultdict(list)
-    for row in bottoms:
-        below[_frozen(row.params, named)].append(row)
-    above: dict[tuple, list[Any]] = defaultdict(list)
-    for row in tops:
-        above[_frozen(row.params, named)].append(row)
-    shared = [key for key in above if key in below]
-    if not shared or any(len(above[k]) > 1 or len(below[k]) > 1 for k in shared):
-        seen: dict[str, set[str]] = defaultdict(set)
-        for row in (*tops, *bottoms):
-            for name, found in row.params.items():
-                if name not in named:
-                    seen[name].add(repr(found))
-        vary = sorted(name for name, values in seen.items() if len(values) > 1)
-        raise InvalidInputError(
-            f"group '{tops[0].group}', round {tops[0].round}: {len(tops)} rows match the "
-            f"numerator and {len(bottoms)} the denominator, so pairs are ambiguous",
-            hint=f"name these params on both sides: {', '.join(vary) or 'none differ'}",
-        )
-    return [(key, above[key][0], below[key][0]) for key in shared]

@@ -85,11 +85,11 @@ class MainRace:
         return bool(self.checks) and all(params.get(k) == v for k, v in self.checks.items())
 
 
-def paired_systems(rival: str, subject: str, value: str = "time") -> RatioReader:
+def paired_systems(rival: str, subject: str, metric: str = "step_time") -> RatioReader:
     """Reader of ratios between processes of two systems, paired by round."""
 
     def read(rows: Sequence[Any], workload: Mapping[str, str]) -> Ratio | None:
-        return paired(rows, {"system": rival, **workload}, {"system": subject, **workload}, value)
+        return paired(rows, {"system": rival, **workload}, {"system": subject, **workload}, metric)
 
     return read
 
