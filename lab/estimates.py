@@ -32,6 +32,7 @@ class Estimate:
             `printed` by the paper.
         processes: pairs that ratios rest on, of the one with the fewest, else None.
         ratio: as it was pooled, None where it is none of `lab.compare`.
+        change: monotone function that made the number of its ratio, None where it is the ratio.
     """
 
     value: float
@@ -41,6 +42,7 @@ class Estimate:
     kind: str = "exact"
     processes: int | None = None
     ratio: Ratio | None = None
+    change: Callable[[float], float] | None = None
 
     @classmethod
     def of_ratio(cls, found: Ratio, rows: Iterable[Any]) -> Estimate:
@@ -53,16 +55,19 @@ class Estimate:
         """With a monotone function of the number and of both ends."""
         ends = [change(end) for end in (self.low, self.high) if end is not None]
         low, high = sorted(ends) if len(ends) == 2 else (None, None)
-        return replace(self, value=change(self.value), low=low, high=high, ratio=None)
+        first = self.change
+        both = change if first is None else lambda value: change(first(value))
+        return replace(self, value=change(self.value), low=low, high=high, change=both)
 
     def side(self, bar: float = 0.0) -> int:
         """1 where the whole interval lies above a bar, -1 below, 0 between.
 
-        Around 1 a ratio has to leave the noise floor as well. An exact number at the bar is not
-        above it.
+        Around 1, and where a number made of it is what 1 is made into, a ratio has to leave the
+        noise floor as well. An exact number at the bar is not above it.
         """
-        if self.ratio is not None and bar == 1:
-            return self.ratio.side
+        change = self.change or float
+        if self.ratio is not None and bar == change(1.0):
+            return self.ratio.side * (1 if change(1.0) < change(2.0) else -1)
         if self.kind in ("ratio", "seeds") and (self.low is None or self.high is None):
             return 0
         low, high = (self.value if end is None else end for end in (self.low, self.high))
@@ -70,7 +75,7 @@ class Estimate:
 
     def compared(self, other: Estimate) -> int:
         """1 where this number is clearly the larger one, -1 where the smaller one, else 0."""
-        if self.ratio is not None and other.ratio is not None:
+        if self.ratio and other.ratio and self.change is other.change is None:
             return self.ratio.against(other.ratio)
         return (self.value > other.value) - (self.value < other.value)
 

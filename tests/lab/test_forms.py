@@ -307,6 +307,15 @@ def test_pooled_ratios_keep_their_interval_under_a_function() -> None:
     assert one.processes == 5
 
 
+@pytest.mark.parametrize(("floor", "side"), [(0.01, 1), (0.2, 0)])
+def test_what_a_ratio_is_made_into_keeps_its_noise_floor(floor: float, side: int) -> None:
+    rows = context(raced("g", slow=1.1, ours=1.0))
+    for made, wanted in ((lambda x: 100 * (1 - 1 / x), side), (lambda x: 1 / x - 1, -side)):
+        with judging(floor):
+            (one,) = FASTER.map_pooled(made).estimates(rows).values()
+        assert one.side(0.0) == wanted
+
+
 def test_most_is_more_than_half() -> None:
     rows = [count(name, edges) for name, edges in (("g", 3), ("h", 5), ("i", 7))]
     assert rules.on_most(EDGES, lambda n: n > 3, "graph")(context(rows)).finding().holds is True
