@@ -71,7 +71,7 @@ def appendix(paper: Any, store: Store) -> str:
         "paper_value": paper_value,
         "here_value": here_value,
     }
-    template = files("dgbench.harness.report").joinpath("templates", "artifact.md.j2")
+    template = files("dgbench.harness.report").joinpath("templates/artifact.md.j2")
     return env.from_string(template.read_text(encoding="utf-8")).render(
         paper=paper,
         run=store.run,

@@ -200,8 +200,7 @@ class MeasuredQuantity:
         def joined(one: Estimate, two: Estimate) -> Estimate:
             made = replace(one.mapped(lambda v: join(v, two.value)), rows=_rows(one, two))
             exact = two.kind == "exact"
-            without = {"low": None, "high": None, "processes": None, "ratio": None}
-            return made if exact else replace(made, **without)
+            return made if exact else replace(made, low=None, high=None, processes=None, ratio=None)
 
         def change(context: EvaluationContext, mine: dict[Coords, Estimate]) -> Any:
             pairs = [
