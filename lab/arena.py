@@ -13,7 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of_turns
+from dgbench.lab.judging import judging
 from dgbench.lab.table import Table
+from dgbench.runtime.errors import unknown_key
 from dgbench.runtime.statistics import median
 
 Rows = Sequence[Any]
@@ -78,14 +80,8 @@ class QualitySource:
 
 @dataclass(frozen=True, slots=True)
 class ArenaCase:
-    """A workload of a task.
-
-    Attributes:
-        name: its key in rows.
-        title: its dataset in words.
-        presets: that run it.
-        settings: what defines it.
-    """
+    """A workload of a task: its key in rows, its dataset in words, the presets that run it, and the
+    settings that define it."""
 
     name: str
     title: str
@@ -186,8 +182,6 @@ class ArenaTask:
 
     def case(self, name: str) -> ArenaCase:
         """The case of that name. Raises UnknownKeyError."""
-        from dgbench.runtime.errors import unknown_key
-
         found = {case.name: case for case in self.cases}
         if name not in found:
             raise unknown_key("case", name, found, of=self.label)
@@ -291,11 +285,7 @@ class RaceEntry:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """The gain of one contender over another as a product of factors.
-
-    Attributes:
-        slow, fast: names of the contenders. parts: name of a factor -> its ratio.
-    """
+    """The gain of one contender over another as a product of ratios by name of the factor."""
 
     slow: str
     fast: str
@@ -392,36 +382,23 @@ def races(
         original = row.params.get(IN_PLACE_OF, row.params["case"])
         by_case[original].setdefault(row.params["definition"], []).append(row)
     found: list[ArenaRace] = []
-    for here in (one for some in by_case.values() for one in some.values()):
-        case = task.case_of(here[0].params)
-        entrants = {**(entrant or {}), **task.entrants}
-        found += _races_of(task, case, here, entrants, with_ours=with_ours)
-    return [_with_floor(race, floor) for race in found]
-
-
-def _with_floor(race: ArenaRace, floor: float) -> ArenaRace:
-    """The race with a noise floor in all of its ratios."""
-
-    def within(one: Ratio | None) -> Ratio | None:
-        return one and replace(one, floor=floor)
-
-    entries = (replace(e, ratio=within(e.ratio), gain=within(e.gain)) for e in race.entries)
-    return replace(race, entries=tuple(entries))
+    entrants = {**(entrant or {}), **task.entrants}
+    with judging(floor):
+        for here in (one for some in by_case.values() for one in some.values()):
+            found += _races_of(task, here, entrants, with_ours)
+    return found
 
 
 def _races_of(
-    task: ArenaTask,
-    case: ArenaCase,
-    rows: Rows,
-    entrants: Mapping[str, Entrant],
-    *,
-    with_ours: bool,
+    task: ArenaTask, rows: Rows, entrants: Mapping[str, Entrant], with_ours: bool
 ) -> list[ArenaRace]:
+    """Races of one case, one for each setting inside it."""
     times = Table.of(rows).where(task.time, clock=None, caches=None)
     apart: dict[tuple, list[Any]] = {}
     for one in times:
         if one[task.contender] is not None:
-            apart.setdefault(_setting(one, task), []).append(one)
+            inside = {name: value for name, value in one.of.dims.items() if name != task.contender}
+            apart.setdefault(tuple(sorted(inside.items())), []).append(one)
     failed: dict[str, _Reason] = {}
     for row in rows:
         name = row.params.get(task.contender)
@@ -434,29 +411,20 @@ def _races_of(
         why = next(bad, LEFT_OUT)
         names = failed or {"": why}
         entries = tuple(_gap(name, entrants, said) for name, said in names.items())
-        return [_race(task, case, (), rows, entries, with_ours)]
+        return [_race(task, (), rows, entries, with_ours)]
     found = []
     for setting, group in apart.items():
         by_name = Table(group).by(task.contender)
         entries = _entries(task, by_name, rows, setting, entrants, failed, with_ours)
-        race = _race(task, case, setting, rows, entries, with_ours)
+        race = _race(task, setting, rows, entries, with_ours)
         found.append(replace(race, breakdown=_breakdown(race, by_name)))
     return found
 
 
-def _setting(one: Any, task: ArenaTask) -> tuple[tuple[str, Any], ...]:
-    """Dimensions of an observation but for those that name its contender."""
-    return tuple(sorted((k, v) for k, v in one.of.dims.items() if k != task.contender))
-
-
 def _race(
-    task: ArenaTask,
-    case: ArenaCase,
-    setting: tuple,
-    rows: Rows,
-    entries: tuple[RaceEntry, ...],
-    with_ours: bool,
+    task: ArenaTask, setting: tuple, rows: Rows, entries: tuple[RaceEntry, ...], with_ours: bool
 ) -> ArenaRace:
+    case = task.case_of(rows[0].params)
     data = [row.data for row in rows if row.data]
     return ArenaRace(
         task=task,

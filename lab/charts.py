@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -56,30 +55,6 @@ def failures(rows: Iterable[Any], experiment: str, **params: Any) -> list[Any]:
         and row.status != "ok"
         and params.items() <= row.params.items()
     ]
-
-
-def joined(points: Iterable[Point], *measured: str) -> list[Point]:
-    """Points of several processes joined to one for each thing drawn: the medians of `measured`.
-
-    Points belong together where all their other fields are equal; deviations are the largest.
-    """
-    groups: dict[tuple, list[Point]] = {}
-    apart = {*measured, "row_ids", "deviation"}
-    for point in points:
-        key = tuple(sorted((k, repr(v)) for k, v in point.items() if k not in apart))
-        groups.setdefault(key, []).append(point)
-    made = []
-    for mine in groups.values():
-        one = dict(mine[0])
-        for name in measured:
-            if name in one:
-                one[name] = median(point[name] for point in mine)
-        gaps = [point["deviation"] for point in mine if point.get("deviation") is not None]
-        if gaps:
-            one["deviation"] = max(gaps)
-        one["row_ids"] = list(dict.fromkeys(i for p in mine for i in p.get("row_ids", ())))
-        made.append(one)
-    return made
 
 
 def gap(row: Any, /, **fields: Any) -> Point:

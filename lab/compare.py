@@ -129,12 +129,8 @@ def paired(
 
 
 def ratio_of(found: Table) -> Ratio | None:
-    """The ratio that processes formed over their turns, pooled over the processes.
-
-    Args:
-        found: observations of one metric of kind ratio, one a process; with a single process the
-            interval is that over its turns.
-    """
+    """The ratio that processes formed over their turns, one observation each, pooled over them;
+    with a single process the interval is that over its turns."""
     if not found:
         return None
     values = found.values
@@ -145,11 +141,7 @@ def ratio_of(found: Table) -> Ratio | None:
 
 
 def ratio_of_turns(slow: Sequence[float], fast: Sequence[float], rows: Sequence[Any]) -> Ratio:
-    """The median ratio of paired turns of one process, bounded by order statistics.
-
-    Args:
-        slow, fast: seconds of each turn. rows: rows that they stand in.
-    """
+    """The median ratio of seconds of paired turns of one process, bounded by order statistics."""
     return _resting_on(rows, paired_ratio(slow, fast, method="sign"), 1)
 
 
@@ -199,8 +191,6 @@ def observe_ratio(
     have no interval.
 
     Args:
-        found: `Measurement` that the ratio is added to.
-        metric: of kind ratio.
         slow, fast: seconds of each turn; neighbours in time have one index.
         mean: the geometric mean with its t interval instead, where there are few turns.
         dims: of the ratio, usually `setting` (the fast one) and `baseline`.
@@ -224,9 +214,7 @@ def with_control(
     """The contenders, and one of them once more as `AGAIN`, which takes its turns last.
 
     Args:
-        contenders: what takes turns, by name.
-        on: False leaves them as they are.
-        pair: name of the one; None: the first.
+        on: False leaves them as they are. pair: name of the one; None: the first.
     """
     again = {AGAIN: contenders[next(iter(contenders)) if pair is None else pair]} if on else {}
     return {**contenders, **again}
@@ -238,10 +226,8 @@ def take_control(
     """Observe the A/A pair of a race and take its second side out of `seconds`: it is no contender.
 
     Args:
-        found: `Measurement` that the ratio is added to.
         seconds: of each turn by contender; without `AGAIN` nothing happens.
-        pair: name of the first side, as `with_control` was told; None: the first contender.
-        dims: of the ratio, besides `setting`.
+        pair: as in `with_control`. dims: of the ratio, besides `setting`.
     """
     second = seconds.pop(AGAIN, None)
     if second is not None:
@@ -270,8 +256,8 @@ def ratio(numerator: Table, denominator: Table) -> Ratio | None:
         InvalidInputError: the dimensions do not tell which observations belong together.
     """
     cells: dict[_Meeting, tuple[list[Entry], list[Entry]]] = defaultdict(lambda: ([], []))
-    for place, table in enumerate((numerator, denominator)):
-        for one in table:
+    for place, entries in enumerate((numerator, denominator)):
+        for one in entries:
             cells[_meeting(one.row)][place].append(one)
     apart = _apart(numerator, denominator)
     groups: _Groups = defaultdict(lambda: defaultdict(dict))
@@ -279,10 +265,10 @@ def ratio(numerator: Table, denominator: Table) -> Ratio | None:
     for meeting, (tops, bottoms) in cells.items():
         where = f"group '{meeting.group[1]}', round {meeting.round[1]}"
         for key, top, bottom in _match_entries(tops, bottoms, apart, where):
-            if top.value <= 0 or bottom.value <= 0:
-                continue
-            groups[meeting.group][key][meeting.round] = float(top.value), float(bottom.value)
-            used[top.row.id], used[bottom.row.id] = top.row, bottom.row
+            first, second = float(top.value), float(bottom.value)
+            if first > 0 and second > 0:
+                groups[meeting.group][key][meeting.round] = first, second
+                used[top.row.id], used[bottom.row.id] = top.row, bottom.row
     if not groups:
         return None
     return _resting_on(list(used.values()), *_pooled(groups, level_of(used.values())))
@@ -293,9 +279,6 @@ def ratio_over_workloads(values: Iterable[tuple[Any, float]], metric: str) -> Ra
 
     Workloads are those named (groups of rows, and what one row has several of), so that their
     differences are no noise. One with a single process leaves the mean without an interval.
-
-    Args:
-        values: rows, each with a ratio. metric: that they are of.
     """
     numbers: dict[str, int] = defaultdict(int)
     sides: tuple[list[Entry], list[Entry]] = [], []
@@ -380,13 +363,11 @@ def _match_entries(
     if len(tops) == 1 and len(bottoms) == 1:
         return [((), tops[0], bottoms[0])]
 
-    def by_key(entries: list[Entry]) -> dict[tuple, list[Entry]]:
-        found: dict[tuple, list[Entry]] = defaultdict(list)
+    above: dict[tuple, list[Entry]] = defaultdict(list)
+    below: dict[tuple, list[Entry]] = defaultdict(list)
+    for found, entries in ((above, tops), (below, bottoms)):
         for one in entries:
             found[tuple(pair for pair in one.place if pair[0] not in apart)].append(one)
-        return found
-
-    above, below = by_key(tops), by_key(bottoms)
     shared = [key for key in above if key in below]
     if not shared or any(len(above[key]) > 1 or len(below[key]) > 1 for key in shared):
         raise InvalidInputError(
@@ -404,18 +385,14 @@ def without_control(rows: Iterable[Any]) -> list[Any]:
 
 def control_ratios(rows: Sequence[Any], *, disturbed: bool = False) -> list[float]:
     """A/A time ratios: one per round in which a control and its original both ran, and those of
-    settings that took turns with themselves.
-
-    Args:
-        rows: of one experiment or of several.
-        disturbed: the pairs of which a process was disturbed, in place of all others.
-    """
+    settings that took turns with themselves; `disturbed`: the pairs of which a process was
+    disturbed, in place of all others."""
     firsts: dict[tuple, Any] = {}
     seconds: list[tuple[tuple, Any]] = []
     for row in rows:
         if not in_ratios(row) or not (row.time or 0) > 0:
             continue
-        key = (_meeting(row), _frozen(row.params, {CONTROL}))
+        key = (_meeting(row), _frozen(row.params))
         if CONTROL in row.params:
             seconds.append((key, row))
         else:
@@ -457,11 +434,8 @@ def split_rounds(rows: Iterable[Any]) -> set[tuple[str, str, str, int]]:
 
 
 class _Meeting(NamedTuple):
-    """Rows form pairs where these are the same.
-
-    Attributes:
-        group: experiment and group. round: node, number of the round, and start of the run.
-    """
+    """Experiment and group; node, number of the round and start of the run: rows form pairs where
+    these are the same."""
 
     group: tuple[str, str]
     round: tuple[str, int, Start]
@@ -478,6 +452,6 @@ def _node(row: Any) -> str:
     return getattr(row, "node", "")
 
 
-def _frozen(params: Mapping[str, Any], leave_out: Iterable[str]) -> tuple:
-    skip = set(leave_out)
-    return tuple(sorted((k, repr(v)) for k, v in params.items() if k not in skip))
+def _frozen(params: Mapping[str, Any]) -> tuple:
+    """Params of a cell and of its A/A control, sorted by name."""
+    return tuple(sorted((k, repr(v)) for k, v in params.items() if k != CONTROL))

@@ -37,11 +37,8 @@ def near_entries(entries: Entries, *, points: float = 0.0, share: float = 0.0) -
 
 
 def in_order_of_entries(entries: Entries, *, times: bool = False) -> Rule:
-    """Numbers, one for each entry, lie in the order of the claim's entries.
-
-    Args:
-        times: that are open where the noise floor is wider than what lies between them.
-    """
+    """Numbers, one for each entry, lie in the order of the claim's entries; `times` are open where
+    the noise floor is wider than what lies between them."""
 
     def rule(context: EvaluationContext) -> RuleOutcome:
         numbers = _numbers(context, entries)
@@ -58,11 +55,7 @@ def in_order_of_entries(entries: Entries, *, times: bool = False) -> Rule:
 
 
 def within_claim(quantity: MeasuredQuantity, *, slack: float = 0.0, **more: Any) -> Rule:
-    """Every number lies between the low and the high end of the claim's value.
-
-    Args:
-        slack: by which it may lie outside. more: see `compare_all`.
-    """
+    """Every number lies between the ends of the claim's value, or outside by `slack` at most."""
     return lambda context: all_within(
         quantity, context.claim.value["low"] - slack, context.claim.value["high"] + slack, **more
     )(context)  # fmt: skip

@@ -107,13 +107,17 @@ def join_estimates(many: Sequence[Estimate], join: Callable[[list[float]], float
     """One number for several; the least and the largest have an interval, where all have one."""
     lows = [one.low for one in many if one.low is not None and join in (min, max)]
     highs = [one.high for one in many if one.high is not None and join in (min, max)]
-    rows = tuple({row.id: row for one in many for row in one.rows}.values())
     whole = len(lows) == len(highs) == len(many)
     return Estimate(
         join([one.value for one in many]), join(lows) if whole else None,
-        join(highs) if whole else None, rows, many[0].kind,
+        join(highs) if whole else None, rows_of_all(*many), many[0].kind,
         min((one.processes for one in many if one.processes), default=None),
     )  # fmt: skip
+
+
+def rows_of_all(*found: Any) -> tuple[Any, ...]:
+    """Rows of outcomes, estimates or tables, each once."""
+    return tuple({row.id: row for one in found for row in one.rows}.values())
 
 
 class RowNumber(NamedTuple):

@@ -237,36 +237,21 @@ def ids(rows: Iterable[Any]) -> list[str]:
 
 
 def from_ratio(
-    ratio: Ratio | None,
-    *,
-    target: float | None = None,
-    deviation: float | None = None,
-    missing: str = "",
-    reason: str = "",
-    model: str = "",
-    proxy: str = "",
+    ratio: Ratio | None, *, deviation: float | None = None, missing: str = "", **fields: Any
 ) -> Finding:
-    """A finding from a ratio of times; `target` is the paper's factor."""
+    """A finding from a ratio of times.
+
+    Args:
+        deviation: in place of the ratio's own. missing: why there is no ratio.
+        fields: further ones of `Finding`; `target` is the paper's factor.
+    """
     if ratio is None:
-        return missing_finding(missing)
+        return Finding(reason=missing or "no row of this run measures it")
     return Finding(
-        measured=ratio.value,
-        direction=ratio.value > 1,
-        low=ratio.low,
-        high=ratio.high,
-        target=target,
-        rows=ratio.rows,
-        reason=reason,
-        deviation=ratio.deviation if deviation is None else deviation,
-        processes=ratio.processes,
-        model=model,
-        proxy=proxy,
-    )
-
-
-def missing_finding(reason: str) -> Finding:
-    """Nothing was measured, and why."""
-    return Finding(reason=reason or "no row of this run measures it")
+        measured=ratio.value, direction=ratio.value > 1, low=ratio.low, high=ratio.high,
+        rows=ratio.rows, deviation=ratio.deviation if deviation is None else deviation,
+        processes=ratio.processes, **fields,
+    )  # fmt: skip
 
 
 def missing(reason: str) -> Finding:
@@ -279,43 +264,12 @@ def some(number: int, word: str, many: str = "") -> str:
     return f"{number} {word if number == 1 else many or word + 's'}"
 
 
-def finding(
-    rows: Sequence[Any],
-    *,
-    measured: Any,
-    holds: bool | None = None,
-    direction: bool | None = None,
-    target: float | None = None,
-    low: float | None = None,
-    high: float | None = None,
-    undecided: bool = False,
-    reason: str = "",
-    model: str = "",
-    proxy: str = "",
-    processes: int | None = None,
-) -> Finding:
-    """A finding that rests on these rows.
-
-    Args:
-        rows: whose ids and largest deviation it takes.
-        measured, holds, direction, target, low, high, undecided, reason, model, proxy, processes:
-            see `Finding`.
-    """
+def finding(rows: Sequence[Any], *, measured: Any, **fields: Any) -> Finding:
+    """A finding that rests on these rows, whose ids and largest deviation it takes; `fields` are
+    further ones of `Finding`."""
     deviations = [abs(value) for row in rows for value in row.deviation.values()]
     return Finding(
-        measured=measured,
-        holds=holds,
-        direction=direction,
-        low=low,
-        high=high,
-        target=target,
-        rows=ids(rows),
-        reason=reason,
-        deviation=max(deviations, default=None),
-        undecided=undecided,
-        model=model,
-        proxy=proxy,
-        processes=processes,
+        measured=measured, rows=ids(rows), deviation=max(deviations, default=None), **fields
     )
 
 

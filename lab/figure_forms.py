@@ -19,6 +19,7 @@ from dgbench.lab.estimates import Coords, Estimate, EvaluationContext, PaperForm
 from dgbench.lab.evidence import uses_twin
 from dgbench.lab.experiment import FigureSpec
 from dgbench.lab.quantities import MeasuredQuantity
+from dgbench.lab.table import Entry, Table
 
 Mark = dict[str, Any]
 More = Callable[[EvaluationContext, Mapping[str, Any], Estimate], Mapping[str, Any]]
@@ -174,6 +175,31 @@ def StackedTime(
     return FigureForm("time_split", name, title, y, fields, "seconds", more=more,
                       gaps={"phase": None}, without=without or "skipped: not run",
                       options=options)  # fmt: skip
+
+
+def CopyShare(
+    name: str, title: str, rates: MeasuredQuantity, *, row: str, system: str
+) -> FigureForm:
+    """Rates of memory traffic against the copy bandwidth that the same run measured, if it did."""
+    return FigureForm(
+        "limit_share", name, title, rates.keep(_beside_copies).pooled("median"),
+        {"row": row, "system": system}, "value", 1e-9,
+        more=lambda context, dims, one: {
+            "limit": _copy_bandwidth(context) / 1e9, "limit_name": "copy bandwidth",
+            "unit": "GB/s",
+        },
+    )  # fmt: skip
+
+
+def _copy_bandwidth(context: EvaluationContext) -> float:
+    """Bytes a second that this run's machine copies; 0 where it was not measured."""
+    copies = Table.of(context.rows, paper="-", experiment="machine").where("bandwidth")
+    limits = copies.where(place="device") or copies.where(place="host", using="all")
+    return limits[-1].value if limits else 0.0
+
+
+def _beside_copies(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
+    return entries if _copy_bandwidth(context) else []
 
 
 def _filled(

@@ -25,8 +25,8 @@ class Laws:
     Attributes:
         exponent: a of the power law. rate: of the exponential, per access.
         z: Vuong's statistic; above 0 the power law is nearer.
-        power_gap, exponential_gap: largest distance of the fitted distribution function from the
-            one found (Kolmogorov and Smirnov).
+        power_gap: largest distance of the fitted power law's distribution function from the one
+            found (Kolmogorov and Smirnov).
         n: numbers fitted.
     """
 
@@ -34,15 +34,7 @@ class Laws:
     rate: float
     z: float
     power_gap: float
-    exponential_gap: float
     n: int
-
-    @property
-    def nearer(self) -> str:
-        """`power law`, `exponential`, or "" where the test does not decide."""
-        if abs(self.z) < DECIDED:
-            return ""
-        return "power law" if self.z > 0 else "exponential"
 
 
 def fit(counts: np.ndarray, least: int = 1) -> Laws:
@@ -79,13 +71,11 @@ def fit(counts: np.ndarray, least: int = 1) -> Laws:
     spread = float(np.sqrt((often * (gap - mean) ** 2).sum() / n))
     found = np.cumsum(often) / n
     below_power = 1 - zeta(a, values + 1.0) / zeta(a, m)
-    below_exponential = -np.expm1(-rate * (values - m + 1))
     return Laws(
         exponent=a,
         rate=rate,
         z=mean / spread * np.sqrt(n) if spread > 0 else 0.0,
         power_gap=float(np.abs(found - below_power).max()),
-        exponential_gap=float(np.abs(found - below_exponential).max()),
         n=n,
     )
 

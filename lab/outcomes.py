@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any, Final
 
 from dgbench.lab.estimates import Coords, Estimate, EvaluationContext, PaperForms
+from dgbench.lab.estimates import rows_of_all as rows_of_all
 from dgbench.lab.evidence import finding, missing
 from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.quantities import MeasuredQuantity
@@ -58,11 +59,8 @@ class RuleOutcome:
         return min((side for _, side in self.sides), default=1)
 
     def finding(self, judged: str = "") -> Finding:
-        """The finding, with its measured text and reason.
-
-        Args:
-            judged: system whose own deviation it shows, where it has one; else that of all rows.
-        """
+        """The finding, with its measured text and reason, and the deviation of the system `judged`
+        where it has one, else of all rows."""
         if self.lacking:
             return missing(self.lacking)
         if self.interpretations:
@@ -183,8 +181,3 @@ def lacking_words(
         if not any(wanted.items() <= one.items() for one in there):
             return f"the experiment '{name}' did not run on {words(context, wanted.items())}"
     return ""
-
-
-def rows_of_all(*found: Any) -> tuple[Any, ...]:
-    """Rows of outcomes or estimates, each once."""
-    return tuple({row.id: row for one in found for row in one.rows}.values())

@@ -17,6 +17,8 @@ from dgbench.lab.time_to_quality import MIN_SEEDS, TimeToQuality, curves_by_seed
 from dgbench.runtime.statistics import t_quantile
 
 Word = Literal["same", "better", "worse", "below the dictionary"]
+_WORDS: Final[tuple[Word, Word, Word]] = ("same", "better", "worse")
+"""Words of a difference by its side: 0, 1, -1."""
 BELOW: Final = "below the dictionary"
 NOT_MEASURED: Final = "not measured"
 """Words in place of scores of a model of which no five seeds were scored."""
@@ -123,25 +125,22 @@ class Quality:
             return BELOW
         if self.reference is None:
             return None
-        return ("same", "better", "worse")[self.reference.side]
+        return _WORDS[self.reference.side]
 
     @property
     def scores(self) -> str:
         """The score beside the dictionary's: "MRR 0.042 against 0.366 of most recent partners"."""
         name = self.metric.upper() if len(self.metric) < 4 else self.metric.replace("_", " ")
         own = f"{name} {self.score:.3f}"
-        if self.dictionary is None:
-            return own
-        title = TITLES.get(self.method, self.method)
-        return f"{own} against {self.method_score:.3f} of {title}"
+        against = f" against {self.method_score:.3f} of {self._method_title}"
+        return own if self.dictionary is None else own + against
 
     @property
     def scores_short(self) -> str:
         """The same in fewer words: "MRR 0.042 ±0.004 (most recent partners 0.366)"."""
         own = f"{initials(self.metric)} {self.score:.3f}{self._margin}"
-        if self.dictionary is None:
-            return own
-        return f"{own} ({TITLES.get(self.method, self.method)} {self.method_score:.3f})"
+        beside = f" ({self._method_title} {self.method_score:.3f})"
+        return own if self.dictionary is None else own + beside
 
     @property
     def whole(self) -> str:
@@ -149,9 +148,12 @@ class Quality:
         own = f"{initials(self.metric)} {self.score:.3f}{self._margin}"
         if self.spread is not None:
             own += f" over {self.spread.n} seeds"
-        if self.dictionary is None:
-            return own
-        return f"{own}, {TITLES.get(self.method, self.method)} {self.method_score:.3f}"
+        beside = f", {self._method_title} {self.method_score:.3f}"
+        return own if self.dictionary is None else own + beside
+
+    @property
+    def _method_title(self) -> str:
+        return TITLES.get(self.method, self.method)
 
     @property
     def _margin(self) -> str:
@@ -164,9 +166,7 @@ class Quality:
     @property
     def against_reference(self) -> str:
         """Difference in words: "worse by 0.021 [0.010, 0.032]"; "" without a reference."""
-        if self.reference is None:
-            return ""
-        return f"{('same', 'better', 'worse')[self.reference.side]} {self._difference}"
+        return "" if self.reference is None else f"{_WORDS[self.reference.side]} {self._difference}"
 
     @property
     def _difference(self) -> str:

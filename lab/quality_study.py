@@ -8,17 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.arena_quality import best_dictionary
 from dgbench.lab.charts import Point, failures, gap, mark, sweep
 from dgbench.lab.experiment import SPEED_PRESETS, Cell, FigureSpec, Measurement, Preset
 from dgbench.lab.grid import Grid
-from dgbench.lab.quality import (
-    ERRORS,
-    TITLES,
-    Quality,
-    observed_quality,
-    score_spread,
-    scores_by_seed,
-)
+from dgbench.lab.quality import TITLES, Quality, observed_quality, score_spread, scores_by_seed
 from dgbench.lab.table import Table, rows_of
 from dgbench.lab.time_to_quality import PROCESSOR
 
@@ -84,12 +78,7 @@ class BestEpoch:
     """Parameters of the epoch with the best validation score, and when a training has ended."""
 
     def __init__(self, model: Any, patience: int, *, less: bool = False) -> None:
-        """
-        Args:
-            model: a torch module, trained outside.
-            patience: epochs without a better score after which `over` is true.
-            less: True if a smaller score is better.
-        """
+        """`model`: a torch module, trained outside. `less`: a smaller score is better."""
         self._model, self._patience, self._sign = model, patience, -1 if less else 1
         self._best, self._since = -math.inf, 0
         self._kept: dict[str, Any] = {}
@@ -218,14 +207,7 @@ class QualityStudy(Grid):
 
     def best_dictionary(self, rows: Sequence[Any], dataset: str) -> tuple[str, float]:
         """The best predictor that trains nothing on a dataset, and its score; "" where none ran."""
-        found = {
-            name: _mean(scores)
-            for name in TITLES
-            if (scores := self._scores(rows, dataset=dataset, method=name))
-        }
-        sign = -1 if self.metric in ERRORS else 1
-        best = max(found, key=lambda name: sign * found[name], default="")
-        return best, found.get(best, float("nan"))
+        return best_dictionary(self.metric, self._own(rows), dataset) or ("", math.nan)
 
     def quality_of(self, rows: Sequence[Any], dataset: str, model: str) -> Quality | None:
         """Quality of a model on a dataset beside dictionaries; None for fewer than five seeds."""

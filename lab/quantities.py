@@ -30,6 +30,7 @@ from dgbench.lab.estimates import (
     RowNumber,
     join_estimates,
     mean_of_seeds,
+    rows_of_all,
 )
 from dgbench.lab.table import Entry, Observation, Table, _allows, _named, usable
 from dgbench.runtime.errors import InvalidInputError
@@ -198,7 +199,7 @@ class MeasuredQuantity:
         self, other: MeasuredQuantity, join: Callable[[float, float], float]
     ) -> MeasuredQuantity:
         def joined(one: Estimate, two: Estimate) -> Estimate:
-            made = replace(one.mapped(lambda v: join(v, two.value)), rows=_rows(one, two))
+            made = replace(one.mapped(lambda v: join(v, two.value)), rows=rows_of_all(one, two))
             exact = two.kind == "exact"
             return made if exact else replace(made, low=None, high=None, processes=None, ratio=None)
 
@@ -404,10 +405,7 @@ def computed(
     *, per: Sequence[str],
 ) -> MeasuredQuantity:  # fmt: skip
     """Numbers that a function of all rows gives with their dimensions: splits, curves, projections.
-
-    Args:
-        per: dimensions that are coordinates; each number names all of them.
-    """
+    Each of them names all dimensions of `per`."""
 
     def estimated(context: EvaluationContext, mine: MeasuredQuantity) -> dict[Coords, Estimate]:
         return {
@@ -420,19 +418,13 @@ def computed(
 
 
 def speedup(times: MeasuredQuantity, slow: Any, fast: Any, dim: str = "system") -> MeasuredQuantity:
-    """Time of one contender over that of another; see `paired`.
-
-    Args:
-        dim: dimension that tells the contenders apart.
-    """
+    """Time of one contender over that of another, which `dim` tells apart; see `paired`."""
     return paired(times.where(**{dim: slow}), times.where(**{dim: fast}))
 
 
 def paired(first: MeasuredQuantity, second: MeasuredQuantity) -> MeasuredQuantity:
-    """Numbers over those of another quantity, paired inside rounds of the same run.
-
-    Pooled over everything that is no coordinate (`lab.compare.ratio`).
-    """
+    """Numbers over those of another quantity, paired inside rounds of the same run and pooled over
+    everything that is no coordinate (`lab.compare.ratio`)."""
 
     def estimated(context: EvaluationContext, mine: MeasuredQuantity) -> dict[Coords, Estimate]:
         sides: list[dict[Coords, list[Entry]]] = [{}, {}]
@@ -446,7 +438,7 @@ def paired(first: MeasuredQuantity, second: MeasuredQuantity) -> MeasuredQuantit
         for coords, entries in sides[0].items():
             pairs = Table(entries), Table(sides[1].get(coords, ()))
             if (pooled := ratio(*pairs)) is not None:
-                found[coords] = Estimate.of_ratio(pooled, _unique(*pairs[0].rows, *pairs[1].rows))
+                found[coords] = Estimate.of_ratio(pooled, rows_of_all(*pairs))
         return found
 
     return MeasuredQuantity(estimated=estimated, experiment=first.experiment, dims=first.dims,
@@ -495,11 +487,3 @@ def _merged(first: Coords, second: Coords) -> Coords:
 def _agree(first: Coords, second: Coords) -> bool:
     others = dict(second)
     return all(others.get(dim, value) == value for dim, value in first)
-
-
-def _rows(*estimates: Estimate) -> tuple[Any, ...]:
-    return _unique(*(row for one in estimates for row in one.rows))
-
-
-def _unique(*rows: Any) -> tuple[Any, ...]:
-    return tuple({row.id: row for row in rows}.values())

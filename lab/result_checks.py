@@ -29,7 +29,6 @@ LOOSEST = 0.02
 """Largest tolerance of a numeric check: a comparison that allows more says nothing."""
 
 
-_CONTEXTLIB: Final = "contextlib"
 _FORMED: Final[set[bytes]] = set()
 """Checks that code of dgbench has formed in this process."""
 
@@ -117,7 +116,8 @@ def equal(of: str, found: Any, wanted: Any, *, against: str, system: str = "") -
     wrong, worst, part = 0, 0, ""
     for name, expected in pairs[1].items():
         own = pairs[0][name]
-        bad = max(1, expected.numel()) if own.shape != expected.shape else _differing(own, expected)
+        same_shape = own.shape == expected.shape  # NaN differs from everything
+        bad = int((own != expected).sum()) if same_shape else max(1, expected.numel())
         wrong += bad
         if bad > worst:
             worst, part = bad, str(name)
@@ -180,11 +180,7 @@ def at_most(
     of: str, gap: float, tolerance: float, *, against: str, compared: int, part: str = "",
     system: str = "", alive: Mapping[str, float] | None = None,
 ) -> ResultCheck:  # fmt: skip
-    """A check from a gap that the caller formed himself; not finite fails.
-
-    Args:
-        alive: see `ResultCheck`.
-    """
+    """A check from a gap that the caller formed himself; not finite fails."""
     return _formed(ResultCheck(
         of=of, against=against, gap=_finite(gap), tolerance=tolerance, compared=compared,
         part=part, system=system, alive=dict(alive or {}),
@@ -194,9 +190,7 @@ def at_most(
 def of_contender(name: str, checks: Iterable[ResultCheck], /, **workload: Any) -> list[ResultCheck]:
     """The checks as those of a contender of their cell, on a workload of it.
 
-    Args:
-        name: as the observations of the cell name it. checks: those that name another one keep it.
-        workload: see `ResultCheck`.
+    Checks that name another contender keep it.
     """
     return [
         _like(one, msgspec.structs.replace(
@@ -220,7 +214,7 @@ def with_owners(checks: Iterable[ResultCheck]) -> list[ResultCheck]:
 def _formed(check: ResultCheck) -> ResultCheck:
     """The check, remembered where code of dgbench called the function that made it."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") in (__name__, _CONTEXTLIB):
+    while frame is not None and frame.f_globals.get("__name__") in (__name__, "contextlib"):
         frame = frame.f_back  # type: ignore[assignment]
     name = str(frame.f_globals.get("__name__")) if frame is not None else ""
     module = sys.modules.get(name)
@@ -306,8 +300,3 @@ def _tensor(value: Any) -> Tensor:
 
     found = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
     return found.detach().to("cpu")
-
-
-def _differing(found: Tensor, wanted: Tensor) -> int:
-    """Entries that are not the same; NaN differs from everything."""
-    return int((found != wanted).sum())

@@ -33,11 +33,8 @@ def with_printed_value(sign: Rule, value: Rule) -> Rule:
 
 
 def both(*rules: Rule, whatever_ran: bool = False) -> Rule:
-    """All statements hold; the sides of all decide together.
-
-    Args:
-        whatever_ran: one that lacks what it needs takes no part; else nothing is decided without.
-    """
+    """All statements hold; the sides of all decide together. One that lacks what it needs takes no
+    part (`whatever_ran`), else nothing is decided without."""
 
     def rule(context: EvaluationContext) -> RuleOutcome:
         found = [one(context) for one in rules]
@@ -61,11 +58,8 @@ def both(*rules: Rule, whatever_ran: bool = False) -> Rule:
 
 
 def or_direction(statement: Rule, direction: Rule, *, settles: bool = False) -> Rule:
-    """A statement and, where it fails, a weaker one that says its direction.
-
-    Args:
-        settles: the direction counts where the statement is open, too.
-    """
+    """A statement and, where it fails, a weaker one that says its direction; `settles`: that counts
+    where the statement is open, too."""
 
     def rule(context: EvaluationContext) -> RuleOutcome:
         found, weaker = statement(context), direction(context)
@@ -127,12 +121,8 @@ def interpretations(why: str, rules: Mapping[str, Rule]) -> Rule:
 def by_model(
     rule: Rule, model: str, *, on_cpu_only: bool = False, of_parts_only: bool = False
 ) -> Rule:
-    """The outcome of a rule that computes with a model of another machine or of a whole dataset.
-
-    Args:
-        on_cpu_only: only rows of a CPU need the model.
-        of_parts_only: only rows on a part of a dataset need it.
-    """
+    """The outcome of a rule that computes with a model of another machine or of a whole dataset,
+    which only rows of a CPU, or only those on a part of a dataset, may need."""
 
     def modelled(context: EvaluationContext) -> RuleOutcome:
         found = rule(context)

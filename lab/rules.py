@@ -249,12 +249,8 @@ def _ordered(
 def on_most(
     quantity: MeasuredQuantity, test: Callable[[float], bool], what: str, *, whole: bool = False
 ) -> Rule:
-    """More than half of the numbers pass a test.
-
-    Args:
-        what: word for what the numbers are of. whole: all of them have to; more than half is then
-            the direction alone.
-    """
+    """More than half of the numbers, each of a `what`, pass a test; `whole`: all of them have to,
+    and more than half is the direction alone."""
 
     def rule(context: EvaluationContext) -> RuleOutcome:
         numbers = quantity.estimates(context)
@@ -340,11 +336,7 @@ def entries_near_claim(entries: Mapping[str, MeasuredQuantity], direction: Rule)
 
 
 def equals_claim(value: Callable[[Table], Any], metric: str | None = None, **where: Any) -> Rule:
-    """A value formed of the observations of the last round equals the claim's exactly.
-
-    Args:
-        metric, where: of the observations of the claim's experiment, see `Table.where`.
-    """
+    """A value formed of the observations of the last round equals the claim's exactly."""
 
     def rule(context: EvaluationContext) -> RuleOutcome:
         rows = Table.of(context.rows, experiment=context.experiment)

@@ -20,7 +20,6 @@ from dgbench.lab import metrics
 from dgbench.lab.judging import note_read
 from dgbench.runtime.errors import InvalidInputError
 
-Scalar = str | int | float | bool | None
 T = TypeVar("T")
 
 OF_ROW: Final = ("paper", "experiment", "group", "device", "preset", "round")
@@ -164,12 +163,8 @@ class Table(Sequence[Entry]):
 
     @classmethod
     def of(cls, rows: Iterable[Any], **where: Any) -> Table:
-        """All observations of usable rows: status ok, not instrumented, not replaced, no control.
-
-        Args:
-            rows: rows of any status.
-            where: params or columns of the rows, as `where` takes them.
-        """
+        """All observations of usable rows (status ok, not instrumented, not replaced, no control)
+        with these params or columns."""
         found = cls()
         found._rows = rows_of(rows, **where)
         found._made = None  # most are asked for a metric next, and need no others

@@ -73,12 +73,6 @@ class TimeToQuality:
     seconds: float
     reference: float
 
-    @property
-    def gain(self) -> float | None:
-        """Reference's time over the contender's; None where either does not get there."""
-        both = math.isfinite(self.seconds) and math.isfinite(self.reference) and self.seconds > 0
-        return self.reference / self.seconds if both else None
-
     def __str__(self) -> str:
         """In words: "reaches 0.142 in 12 s against 30 s (5 of 5 seeds)"."""
         count = f"{self.reached} of {self.seeds} seeds"

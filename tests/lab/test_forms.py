@@ -20,7 +20,7 @@ from dgbench.lab.estimates import (
     real_data,
     unnoted,
 )
-from dgbench.lab.figure_forms import SpeedupBars, StackedTime, Sweep
+from dgbench.lab.figure_forms import CopyShare, SpeedupBars, StackedTime, Sweep
 from dgbench.lab.judging import judging
 from dgbench.lab.paper import Claim
 from dgbench.lab.quantities import computed, observed, of_rows, paired, speedup
@@ -431,3 +431,15 @@ def test_one_gap_stands_for_a_line_of_computed_numbers() -> None:
     assert [(one["series"], one["x"], "failed" in one) for one in made] == [
         ("G", 1, False), ("G", 2, False), ("H", 1, True), ("G", 4, True),
     ]  # fmt: skip
+
+
+def test_rates_are_drawn_against_copying_only_where_it_was_measured() -> None:
+    form = CopyShare("c", "c", observed("bandwidth", per="dataset"), row="{dataset}", system="ours")
+    rate = row("g", ("bandwidth", 2e9, {}))
+    machine = Row(
+        id="m", paper="-", experiment="machine", params={}, group="m", round=1,
+        observed=[observation("bandwidth", 4e9, place="host", using="all")],
+    )  # fmt: skip
+    assert marks(form, rate) == []
+    (mark,) = marks(form, rate, machine)
+    assert (mark["row"], mark["value"], mark["limit"]) == ("G", 2.0, 4.0)

@@ -30,7 +30,6 @@ PRINTS = {
 DRAWING = {
     "systems/arena/experiment.py": "races of tasks",
     "systems/operators/race.py": "races of operators",
-    "systems/operators/experiments/aggregate.py": "limits",
     "systems/operators/experiments/ceilings.py": "limits",
     "systems/pipad/experiments/ablation.py": "no form of a ladder of techniques",
     "systems/gnnflow/experiments/fig8.py": "no form of a ladder of techniques",
