@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 from dgbench.runtime.machine import cache_root, cpu_name
+from dgbench.runtime.threads import one_thread
 
 FOLDER = "calibration"
 _ROOM = "set DGBENCH_CACHE to a folder with room to write"
@@ -87,3 +89,18 @@ def write_atomically(path: Path, text: str) -> None:
             f"'{path}' cannot be written: {error.strerror or error}",
             hint=_ROOM,
         ) from error
+
+
+@one_thread()
+def copy_rate(budget_s: float) -> float:
+    """Bytes per second that one thread copies, read and written counted, at its best."""
+    import torch
+
+    source = torch.ones(16 << 20)
+    target = torch.empty_like(source).copy_(source)
+    best, end = float("inf"), time.perf_counter() + budget_s
+    while best == float("inf") or time.perf_counter() < end:
+        start = time.perf_counter()
+        target.copy_(source)
+        best = min(best, time.perf_counter() - start)
+    return 2 * source.nbytes / best

@@ -14,7 +14,7 @@ from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.kernels_cuda.supergraph import build_supergraph
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.dgc.experiments import fig14
-from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, gini, quarters
+from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, gini
 from dgbench.systems.dgc.synthetic import EDGES, ENDS, FAMILIES, VERTICES, Synthetic
 
 EVENTS = st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 9))
@@ -49,15 +49,6 @@ def test_gini_is_the_mean_difference_over_twice_the_mean(numbers):
     total = values.sum()
     slow = np.abs(values[:, None] - values[None]).sum() / (2 * len(values) * total) if total else 0
     assert gini(values) == pytest.approx(slow)
-
-
-def test_quarters_share_out_all_values():
-    for values, wanted in (
-        (np.arange(8), [0.5, 2.5, 4.5, 6.5]),
-        (np.arange(6), [0.5, 2.5, 4.0, 5.0]),
-        (np.array([3.0]), [3.0, 0.0, 0.0, 0.0]),
-    ):
-        assert quarters(values) == wanted
 
 
 @pytest.mark.parametrize("ends", ENDS)

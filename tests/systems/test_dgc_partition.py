@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -45,10 +46,6 @@ def graph_of(name: str, seed: int, count: int = 12, steps: int = 6, edges: int =
     return data, graph, shape
 
 
-def placed(structure: torch.Tensor, time: torch.Tensor, workers: int) -> Placement:
-    return Placement("chunks", workers, structure, time, torch.zeros_like(structure), 1)
-
-
 def floats_of(data, graph, placement, shape) -> int:
     return count_traffic(data, graph, placement, shape).bytes() // 4
 
@@ -70,7 +67,8 @@ def test_cost_is_what_is_counted(name, seed, workers, edges, clusters):
     fine = hypergraph_of(graph, shape.counts(), load)
 
     def counted(of: torch.Tensor) -> int:
-        return floats_of(data, graph, placed(of, of, workers), shape)
+        placement = Placement("chunks", workers, of, of, torch.zeros_like(of), 1)
+        return floats_of(data, graph, placement, shape)
 
     assert fine.cost(worker) == counted(worker)
     # A partition that keeps clusters costs the same on the contracted hypergraph.
@@ -118,11 +116,7 @@ def test_a_partition_is_whole(name, seed, workers, edges, settings_):
     assert torch.equal(made.chunk, again.chunk)
     assert place.units == made.count
     assert torch.equal(place.structure, made.assignment.worker[made.chunk.long()])
-    statistics = chunk_statistics(graph, made.chunk, made.count)
-    for field in ("vertices", "edges", "inner_edges", "sequences", "longest"):
-        assert torch.equal(getattr(statistics, field), getattr(made.statistics, field))
-    assert int(statistics.vertices.sum()) == graph.num_vertices
-    assert set(made.seconds) == {"supergraph", "generation", "assignment", "refinement"}
+    assert int(made.statistics.vertices.sum()) == graph.num_vertices
     if "end" in made.floats:
         assert made.floats["end"] == floats_of(data, graph, place, shape)
 
@@ -136,10 +130,6 @@ def test_refinement_lowers_what_is_sent_and_keeps_balance():
     sent = [floats_of(data, graph, made.placement, shape) for made in (refined, paper)]
     assert sent[0] < sent[1]
     assert refined.assignment.imbalance <= 1.1
-    for edges, notes in ((lambda s: s.edges.double(), False), (None, True)):
-        made = partition_chunks(graph, shape.counts(), 4, workload=edges, threads=1)
-        assert made.assignment.imbalance <= 1.1
-        assert bool(made.notes) == notes  # without a workload it says what stands for it
 
 
 def test_a_recurrence_is_not_done_by_one_worker_after_another():
@@ -231,11 +221,9 @@ def test_chunks_have_room_and_features(seed, cap, levels):
     assert int(torch.bincount(made.chunk).max()) <= cap
     assert len(made.runs) <= levels
     found = chunk_statistics(graph, made.chunk, made.count)
-    assert torch.equal(found.padded, found.sequences * found.longest)
     first = [float(x[0]) for x in (found.vertices, found.edges, found.sequences, found.padded)]
     features = found.features(16, [32, 8], lengths=True)
     assert features[0].tolist() == [*first[:2], 16.0, 32.0, 8.0, *first[2:]]
-    assert found.features(16, [32]).shape == (made.count, 4)
 
 
 def test_weights_that_outgrow_32_bits_are_scaled_down():
@@ -264,16 +252,12 @@ def test_refusals(monkeypatch):
         (UnknownKeyError, "starts", lambda: parted(starts=("nowhere",))),
         (InvalidInputError, "seeds", lambda: ChunkSettings(seeds=0).check()),
         (InvalidInputError, "span_limit", lambda: ChunkSettings(span_limit=0.5).check()),
-        (InvalidInputError, "work", lambda: assign_chunks(work.float(), none, 2)),
-        (InvalidInputError, "work", lambda: assign_chunks(-work, none, 2)),
         (InvalidInputError, "work", lambda: assign_chunks(work * float("nan"), none, 2)),
         (InvalidInputError, "", lambda: assign_chunks(work[:1], none, 2)),
         (InvalidInputError, "workers", lambda: assign_chunks(work, none, 0)),
-        (InvalidInputError, "epsilon", lambda: assign_chunks(work, none, 2, epsilon=0.0)),
         (UnknownKeyError, "mean", lambda: assign_chunks(work, none, 2, mean="none")),
         (UnknownKeyError, "empty", lambda: assign_chunks(work, none, 2, empty="none")),
         (InvalidInputError, "workers", lambda: chunk_cap(graph, 0)),
-        (InvalidInputError, "per_worker", lambda: chunk_cap(graph, 1, 0)),
         (InvalidInputError, "levels", lambda: make_chunks(graph, 1, levels=0)),
         (InvalidInputError, "cap", lambda: make_chunks(graph, 0)),
         (InvalidInputError, "chunk", lambda: chunk_statistics(graph, work.int(), 1)),
@@ -290,44 +274,6 @@ def test_refusals(monkeypatch):
         monkeypatch.setattr(controls, "_METIS", script)
         with pytest.raises(UnsupportedError):
             controls.cut_by("metis", graph, 2, timeout_s=limit_s)
-
-
-def heard_by(csr, v: int) -> list[int]:
-    """Columns of a row."""
-    return csr.indices[int(csr.indptr[v]) : int(csr.indptr[v + 1])].tolist()
-
-
-@st.composite
-def cases(draw: st.DrawFn):
-    """Snapshots with a target behind them, vertex-steps of all others, and a placement."""
-    nodes, steps = draw(st.sampled_from([1, 2, 6, 11])), draw(st.sampled_from([1, 2, 5, 9]))
-    seed, workers = draw(st.integers(0, 2**16)), draw(st.sampled_from([1, 2, 3, 8]))
-    data = random_sequence(nodes, steps + 1, draw(st.sampled_from([0, 12, 60])), seed)
-    presence = draw(st.sampled_from(["edges", "span", "tail"]))
-    graph = build_supergraph(data.topology[:-1], presence=presence)
-    return data, graph, scattered(graph, workers, seed, moves=draw(st.booleans()))
-
-
-@settings(max_examples=100)
-@given(cases(), st.integers(1, 9))
-def test_snapshots_and_sequences_are_dealt_out_evenly(case, workers: int) -> None:
-    _, graph, _ = case
-    turns = by_snapshots(graph, workers)
-    runs = by_snapshots(graph, workers, contiguous=True)
-    whole = by_sequences(graph, workers)
-    assert turns.structure.tolist() == [int(t) % workers for t in graph.step]
-    assert runs.structure.tolist() == [int(t) * workers // graph.steps for t in graph.step]
-    turn = {entity: i % workers for i, entity in enumerate(sorted(set(graph.entity.tolist())))}
-    assert whole.structure.tolist() == [turn[int(v)] for v in graph.entity]
-    for placement in (turns, runs, whole):
-        assert not placement.moves
-        assert placement.unit.tolist() == graph.step.tolist()
-        assert placement.structure.dtype == torch.int32
-    both = by_both(graph, workers)
-    assert both.structure.tolist() == turns.structure.tolist()
-    assert both.time.tolist() == whole.time.tolist()
-    assert both.moves == (workers > 1)
-    assert both.loads().sum(1).tolist() == [graph.num_vertices] * 2
 
 
 def test_placements_refused() -> None:
@@ -358,10 +304,14 @@ RATES = Rates(vertex_s=1e-6, edge_s=2e-7, time_s=3e-6, unit_s=1e-4, copy_bytes_p
 
 
 @settings(max_examples=60)
-@given(cases(), st.integers(1, 3))
-def test_loads_are_those_of_a_slow_count(case, chunks: int) -> None:
-    data, graph, placement = case
-    size = placement.workers
+@given(
+    nodes=st.sampled_from([1, 2, 6, 11]), steps=st.sampled_from([1, 2, 5, 9]), seed=SEEDS,
+    most=st.sampled_from([0, 12, 60]), presence=st.sampled_from(["edges", "span", "tail"]),
+    size=st.sampled_from([1, 2, 3, 8]), chunks=st.integers(1, 3),
+)  # fmt: skip
+def test_loads_are_those_of_a_slow_count(nodes, steps, seed, most, presence, size, chunks) -> None:
+    data = random_sequence(nodes, steps + 1, most, seed)
+    graph = build_supergraph(data.topology[:-1], presence=presence)
     chunk = (torch.arange(graph.num_vertices) % chunks).to(torch.int32)
     placement = by_chunks(graph, chunk, chunks, torch.arange(chunks) % size, size)
     hears = hearing(data, graph)
@@ -373,7 +323,7 @@ def test_loads_are_those_of_a_slow_count(case, chunks: int) -> None:
         assert epoch.seconds == epoch.compute_s + epoch.load_s + epoch.communicate_s
         assert epoch.load_s == pytest.approx(int(load.loaded.max()) * 4 * (2 + 8) / PCIE3)
     owner, unit = placement.structure.tolist(), chunk.tolist()
-    heard = [set(heard_by(hears, v)) for v in range(graph.num_vertices)]
+    heard = [set(hears.indices[a:b].tolist()) for a, b in pairwise(hears.indptr.tolist())]
     for p in range(size):
         own = {v for v in range(graph.num_vertices) if owner[v] == p}
         units = [{v for v in own if unit[v] == c} for c in {unit[v] for v in own}]

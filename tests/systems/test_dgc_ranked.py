@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from dgc_ranks import as_ranks, rank_trainer
-from dgc_tiny import random_sequence, scattered, sequence_of, tiny_workload
+from dgc_tiny import random_sequence, scattered, tiny_workload
 from tiny_data import tiny_sequence
 
 from dgbench.lab.result_checks import largest
@@ -18,25 +18,17 @@ from dgbench.systems.base.race import relative
 from dgbench.systems.base.sequences import SequenceWorkload, sequence_model, vertex_steps
 from dgbench.systems.dgc.experiments import race_runs
 from dgbench.systems.dgc.experiments.race_runs import (
-    ADDED,
     DGC,
-    EVERY,
     EXACT,
-    FUSED,
-    PAPER_NAMES,
-    PLACED,
-    PLAIN,
     PSS,
     PTS,
-    WIRE,
     RaceJob,
     contenders,
     race,
 )
 from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.placement import by_both, by_sequences
-from dgbench.systems.dgc.ranked import PHASES, train_ranked
-from dgbench.systems.dgc.sequence_oracle import NOTHING_SCORED, SequenceOracle
+from dgbench.systems.dgc.ranked import train_ranked
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
 from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
@@ -74,13 +66,9 @@ def test_contenders_take_turns_and_agree(transport, carrier, model, task, ranks)
     losses = [oracle.train_epoch() for _ in range(WARM + 3)]
     assert found.carrier == carrier
     for name, chosen in entrants().items():
-        assert len(found.seconds[name]) >= 3
-        assert min(found.seconds[name]) > 0
-        assert set(found.phases[name]) == set(PHASES)
+        assert len(found.losses[name]) == len(found.seconds[name]) + WARM >= 3 + WARM
         assert len(found.shares[name]) == len(found.work_s[name]) == ranks
         assert found.divergence(name) >= 1
-        assert 0 <= found.accuracy[name] <= 1
-        assert len(found.losses[name]) == len(found.seconds[name]) + WARM
         if chosen.stale is not None:
             assert len(found.stale[name]) == len(found.losses[name])
             assert found.stale[name][0].held == 0
@@ -102,8 +90,6 @@ def test_a_run_says_what_it_did():
     run = train_ranked(work, 2, stale, epochs=5, data=DATA, accuracy=True, placement=placement)
     lengths = (run.losses, run.accuracy, [*run.samples, *range(run.warmup)], run.stale)
     assert set(map(len, lengths)) == {5}
-    assert len(run.work_s) == len(run.phases) == 2
-    assert run.stages == 1
     assert run.prepare_s >= run.partition_s >= 0
     assert sum(epoch.held for epoch in run.stale[1:]) > 0
     whole = count_traffic(DATA, graph, placement, shape_of(sequence_model(work)))
@@ -123,8 +109,6 @@ def test_one_rank_runs_in_this_process():
     oracle = PlainSequences(work, DATA)
     assert run.losses == pytest.approx([oracle.train_epoch() for _ in run.losses], rel=1e-5)
     assert (run.traffic.total(), run.divergence) == (0, 1)
-    turns = take_rank_turns(work, DATA, 1, {"a": BASELINES["PyGT-PSS"]}, least=3, budget_s=0.01)
-    assert turns.losses["a"][:3] == pytest.approx(run.losses[:3], rel=1e-5)
 
 
 def test_what_cannot_be_run_is_refused():
@@ -138,35 +122,14 @@ def test_what_cannot_be_run_is_refused():
         take_rank_turns(work, DATA, 2, {"a": ChunkRankSettings(store=True)})
 
 
-CONTEXT = RunContext(device="cpu", preset="smoke", threads=1)
-
-
-def test_contenders_differ_by_what_their_names_say() -> None:
-    every = contenders(*EVERY)
-    assert tuple(every) == EVERY
-    assert tuple(contenders()) == PAPER_NAMES
-    for name in PLACED:
-        plain, fused = every[name], every[FUSED[name]]
-        assert plain.partition == fused.partition != "chunks"
-        assert (plain.spatial_fusion, fused.spatial_fusion) == (False, True)
-        assert (plain.temporal, fused.temporal) == ("padded", "packed")
-    assert len({every[name].partition for name in PLACED}) == len(PLACED)
-    assert every[PLAIN].partition == every[EXACT].partition == every[DGC].partition == "chunks"
-    for name in (PLAIN, EXACT, DGC):
-        assert (every[name].chunks.levels, every[name].chunks.refine) == (1, False)
-    assert replace(every[ADDED], chunks=every[DGC].chunks) == every[DGC]
-    assert every[ADDED].chunks.refine
-    assert {n for n, s in every.items() if s.stale} == {DGC, ADDED}
-    assert {s.wire for s in contenders(link="wire").values()} == {WIRE}
-
-
 def test_rows_of_scored_pairs_are_recounted(monkeypatch) -> None:
     """Ends of a pair meet at one worker: an honest race of links passes, a forgotten end fails."""
     names = (PSS, PTS, EXACT, DGC)
     task = tiny_workload("dysat", hidden_dim=8, task="link")
     chosen = {name: one for name, one in contenders().items() if name in names}
     made = RaceJob(task.dataset, task, DATA, chosen)
-    found = race([made], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
+    context = RunContext(device="cpu", preset="smoke", threads=1)
+    found = race([made], 2, context, least=1, budget_s=0.01, clocked=0)
     assert [check.words for check in found.checks if not check.passed] == []
     rows = race_runs.EdgeRecount.rows
 
@@ -174,25 +137,9 @@ def test_rows_of_scored_pairs_are_recounted(monkeypatch) -> None:
         return rows(self, placement, shape, pairs[:1].repeat(2, axis=0))
 
     monkeypatch.setattr(race_runs.EdgeRecount, "rows", forgetful)
-    forgot = race([made], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
+    forgot = race([made], 2, context, least=1, budget_s=0.01, clocked=0)
     assert {c.system for c in forgot.checks if not c.passed and c.of == "counters"} <= set(names)
     assert any(not check.passed for check in forgot.checks)
-
-
-def test_checks_of_a_task_that_scores_nothing_say_so() -> None:
-    """On a network that never changes every vertex has an edge next: any trainer would pass."""
-    ring = [(i, (i + 1) % 12) for i in range(12)]
-    data = sequence_of([ring] * 5, 12)
-    active, link = (tiny_workload(hidden_dim=8, task=task) for task in ("active", "link"))
-    for task, said in ((active, True), (link, False)):
-        oracle = SequenceOracle(task, data)
-        check = oracle.check_losses(oracle.losses, DGC)
-        assert check.passed
-        assert (NOTHING_SCORED in check.words) is said
-    chosen = {n: s for n, s in contenders().items() if n in (PTS, EXACT, DGC)}
-    job = RaceJob("email-eu-core", active, data, chosen)
-    found = race([job], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
-    assert any("next to nothing is scored" in note for note in found.notes)
 
 
 TINY = tiny_sequence(nodes=30, edges=20)

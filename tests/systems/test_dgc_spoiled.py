@@ -134,12 +134,6 @@ def one_row_more(true, *args):
     return found
 
 
-def elsewhere(graph, workers):
-    placement = by_sequences(graph, workers)
-    placement.structure[0] = (placement.structure[0] + 1) % workers
-    return placement
-
-
 COUNTS = [
     ("traffic_of", one_row_more, "counters"),
     ("critical_path", lambda true, *args: (true(*args)[0], true(*args)[1] + 1e-6), "values"),
@@ -154,6 +148,11 @@ def test_wrong_counts_of_partitions_fail(monkeypatch, name, wrong, subject) -> N
 
 
 def test_a_baseline_placed_by_another_rule_fails(monkeypatch) -> None:
+    def elsewhere(graph, workers):
+        placement = by_sequences(graph, workers)
+        placement.structure[0] = (placement.structure[0] + 1) % workers
+        return placement
+
     assert not failed(counted())
     monkeypatch.setitem(partition.PLACED, "sequences", elsewhere)
     assert "workers of vertex-steps" in failed(counted())

@@ -114,25 +114,6 @@ def as_counted(data, work, placement, found) -> None:
     assert work.task == "link" or not of_task
 
 
-def test_a_placement_for_others_is_refused():
-    data, work = random_sequence(8, 4, 9, 1), tiny_workload()
-    graph, other = vertex_steps(data, work), vertex_steps(random_sequence(9, 5, 12, 2), work)
-    for placement, fields in ((by_sequences(graph, 2), {}), (by_sequences(other, 1),
-                                                             {"graph": graph})):  # fmt: skip
-        with pytest.raises(InvalidInputError, match="placement"):
-            ChunkRankTrainer(LocalCommunicator(), work, data, placement, **fields)
-    for bad in ({"partition": "rows"}, {"temporal": "sorted"}, {"transport": "mail"}):
-        with pytest.raises(UnknownKeyError, match=next(iter(bad))):
-            ChunkRankSettings(**bad).check()
-    with pytest.raises(InvalidInputError, match="memory_limit_bytes"):
-        ChunkRankSettings(memory_limit_bytes=0).check()
-    ChunkRankSettings(store=True, stale=StaleSettings()).check()
-    with pytest.raises(InvalidInputError, match=r"stale\.index"):
-        ChunkRankSettings(store=True, stale=StaleSettings(index="ids")).check()
-    with pytest.raises(InvalidInputError, match=r"settings\.store"):
-        DgcTrainer(work, data, DgcSystem().switches(None), settings=ChunkRankSettings(store=True))
-
-
 @pytest.mark.parametrize(
     ("model", "precompute"), [("tgcn_2layer", True), ("dysat", False), ("mpnn_lstm_bare", True)]
 )
@@ -185,32 +166,6 @@ def test_bytes_of_a_unit_are_what_it_keeps():
     torch.testing.assert_close(table.grad[:5], torch.full((5, 3), 3 * float(torch.e) ** 3))
 
 
-def present(data, t):
-    """Vertices with an edge in a snapshot."""
-    return {end for entry in entries_of(data.topology[t]) for end in entry}
-
-
-def test_what_cannot_be_trained_is_refused(monkeypatch):
-    for fields in ({"held_out": 1.0}, {"theta": 0.0}, {"hidden_dim": 0}, {"snapshots": 0}):
-        with pytest.raises(InvalidInputError, match=next(iter(fields))):
-            tiny_workload(**fields).check()
-    for fields in ({"task": "node"}, {"presence": "always"}, {"norm": "max"}, {"model": "tgcn"}):
-        with pytest.raises(UnknownKeyError, match=next(iter(fields))):
-            tiny_workload(**({"model": "dysat"} | fields)).check()
-    data = random_sequence(6, 9, 8, 1)
-    for name, call in (
-        ("", lambda: PlainSequences(tiny_workload(), random_sequence(4, 1, 5, 0))),
-        ("feature_dim", lambda: PlainSequences(tiny_workload(feature_dim=3), data)),
-        ("frame", lambda: PlainSequences(tiny_workload(), data).step(1)),
-    ):
-        with pytest.raises(InvalidInputError, match=name or None):
-            call()
-    monkeypatch.setattr("dgbench.datasets.open_snapshots", lambda spec: data)
-    loaded = sequences.load_sequences(tiny_workload(snapshots=4))
-    assert len(loaded) == 5
-    assert loaded.topology[-1] is data.topology[-1]
-
-
 @settings(max_examples=15)
 @given(st.integers(2, 9), st.integers(3, 6), st.integers(1, 15), st.integers(0, 999))
 def test_predictors_that_train_nothing_look_at_the_past_alone(nodes, steps, most, seed):
@@ -219,11 +174,12 @@ def test_predictors_that_train_nothing_look_at_the_past_alone(nodes, steps, most
     graph = vertex_steps(data, work)
     task = SequenceTask(data, work, graph)
     found = untrained_accuracy(data, task, graph)
+    present = [{end for entry in entries_of(csr) for end in entry} for csr in data.topology]
     scored, hits = task.scored, {"last_value": [], "historical_mean": []}
     for place, label, test in zip(scored.places, scored.label, scored.test, strict=True):
         if test:
             vertex, t = int(graph.entity[place]), int(graph.step[place])
-            past = [vertex in present(data, s) for s in range(t + 1)]
+            past = [vertex in present[s] for s in range(t + 1)]
             hits["last_value"].append(past[-1] == bool(label))
             hits["historical_mean"].append((2 * sum(past) >= len(past)) == bool(label))
     if not task.tested:
@@ -264,11 +220,42 @@ def test_exact_switches_train_as_the_reference(system, model):
         trainer.close()
 
 
-def test_what_it_cannot_run_it_says(system):
-    assert system.unsupported(tiny_workload(), "cpu") == []
-    other = Workload(dataset="tiny", model="tgcn_model")
-    assert "SequenceWorkload" in system.unsupported(other, "cpu")[0]
-    with pytest.raises(UnknownKeyError, match="fuse"):
-        system.open(tiny_workload(), switches={"fuse": True})
-    with pytest.raises(InvalidInputError, match="workers"):
-        system.open(tiny_workload(), workers=0)
+def test_the_last_snapshots_are_loaded(system):
+    loaded = sequences.load_sequences(tiny_workload(snapshots=4))
+    assert len(loaded) == 5
+    assert loaded.topology[-1] is DATA.topology[-1]
+
+
+def test_wrong_arguments_are_named(system):
+    data, work, on = random_sequence(8, 4, 9, 1), tiny_workload(), system.switches(None)
+    graph, other = vertex_steps(data, work), vertex_steps(random_sequence(9, 5, 12, 2), work)
+    ids = ChunkRankSettings(store=True, stale=StaleSettings(index="ids"))
+
+    def rank(placement, **fields):
+        ChunkRankTrainer(LocalCommunicator(), work, data, placement, **fields)
+
+    of_workloads = {"held_out": 1.0, "theta": 0.0, "hidden_dim": 0, "snapshots": 0}
+    words = {"task": "node", "presence": "always", "norm": "max", "model": "tgcn"}
+    of_settings = {"partition": "rows", "temporal": "sorted", "transport": "mail"}
+    for error, name, call in (
+        *((InvalidInputError, n, tiny_workload(**{n: v}).check) for n, v in of_workloads.items()),
+        *((UnknownKeyError, n, tiny_workload(**{n: v}).check) for n, v in words.items()),
+        *((UnknownKeyError, n, ChunkRankSettings(**{n: v}).check) for n, v in of_settings.items()),
+        (InvalidInputError, "memory_limit_bytes", ChunkRankSettings(memory_limit_bytes=0).check),
+        (InvalidInputError, r"stale\.index", ids.check),
+        (InvalidInputError, "placement", lambda: rank(by_sequences(graph, 2))),
+        (InvalidInputError, "placement", lambda: rank(by_sequences(other, 1), graph=graph)),
+        (InvalidInputError, r"settings\.store",
+         lambda: DgcTrainer(work, data, on, settings=ChunkRankSettings(store=True))),
+        (InvalidInputError, "", lambda: PlainSequences(work, random_sequence(4, 1, 5, 0))),
+        (InvalidInputError, "feature_dim",
+         lambda: PlainSequences(tiny_workload(feature_dim=3), data)),
+        (InvalidInputError, "frame", lambda: PlainSequences(work, data).step(1)),
+        (UnknownKeyError, "fuse", lambda: system.open(work, switches={"fuse": True})),
+        (InvalidInputError, "workers", lambda: system.open(work, workers=0)),
+    ):  # fmt: skip
+        with pytest.raises(error, match=name or None):
+            call()
+    ChunkRankSettings(store=True, stale=StaleSettings()).check()
+    assert system.unsupported(work, "cpu") == []
+    assert system.unsupported(Workload(dataset="tiny", model="tgcn_model"), "cpu")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import ceil
 
 import pytest
-from esdg_tiny import open_on_arena, timeline
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tiny_data import TinySequence, tiny_sequence
 
 from dgbench.models import TIMELINE_MODELS, build_model
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base.timeline import TimelineWorkload
+from dgbench.systems.esdg import EsdgSystem, EsdgTrainer
 from dgbench.systems.esdg.plan import (
     StepCost,
     border_bytes,
@@ -19,6 +22,7 @@ from dgbench.systems.esdg.plan import (
     peak_bytes,
     split_blocks,
 )
+from dgbench.systems.esdg.techniques import ADDITIONS
 
 # The plan.
 
@@ -55,6 +59,24 @@ def test_the_papers_formula():
 
 
 # Peaks.
+
+
+@cache
+def timeline(nodes: int, edges: int, steps: int) -> TinySequence:
+    """Snapshots that share nine entries in ten; large enough for arrays to outweigh their rest."""
+    sequence = tiny_sequence(nodes, steps, edges, 2, kept=0.9)
+    if steps > 1:
+        sequence.topology[1] = sequence.topology[0]  # in place of an empty one
+    return sequence
+
+
+def open_on_arena(
+    model: str, data: TinySequence, switches=None, *, window=3, task="node", **settings
+) -> EsdgTrainer:
+    """A trainer with dgbench's additions and an arena, but for these switches."""
+    work = TimelineWorkload(dataset="tiny", model=model, task=task, window=window)
+    on = EsdgSystem().switches(ADDITIONS | {"arena": True} | (switches or {}))
+    return EsdgTrainer(work, data, on, **settings)
 
 
 @pytest.mark.parametrize("model", TIMELINE_MODELS)

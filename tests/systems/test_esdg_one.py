@@ -10,7 +10,7 @@ from esdg_tiny import MODELS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from tiny_data import TinySequence, csr_of, entries_of, tiny_sequence
+from tiny_data import entries_of, tiny_sequence
 
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.origin import Origin
@@ -70,15 +70,10 @@ def test_any_switch_and_any_blocks_train_alike(draw):
 
     task, weighted = one_of(*TASKS), one_of(True, False)
     nodes, steps = draw.draw(st.integers(1, 9)), draw.draw(st.integers(1 + (task != "class"), 8))
-    pair = st.tuples(st.integers(0, nodes - 1), st.integers(0, nodes - 1))
-    noise = torch.Generator().manual_seed(draw.draw(st.integers(0, 99)))
-    topology = []
-    for _ in range(steps):
-        pairs = draw.draw(st.sets(pair, max_size=20))
-        weights = dict(zip(pairs, (torch.rand(20, generator=noise) + 0.5).tolist(), strict=False))
-        topology.append(csr_of(pairs, nodes, weights if weighted else None))
-    x = torch.randn(steps, nodes, 2, generator=noise)
-    data = TinySequence(topology, x, torch.randn(steps, nodes, generator=noise), nodes)
+    data = tiny_sequence(
+        nodes, steps, one_of(0, 5, 20), 2, weighted=weighted, kept=one_of(0.0, 0.8),
+        seed=draw.draw(st.integers(0, 99)),
+    )  # fmt: skip
     work = workload(
         model=one_of(*MODELS), task=task, window=one_of(1, 2, 3, 9), norm=one_of("sym", "mean")
     )
@@ -131,15 +126,6 @@ def test_bytes_follow_the_formula(difference, loops, values, index):
     brought = counters["snapshots_plain"] + counters["snapshots_difference"]
     assert brought == sum(map(len, runs))
     trainer.close()
-
-
-def test_without_checkpoint_inputs_travel_once():
-    data = tiny_sequence(features=2)
-    off = open_esdg(workload(), data, {"checkpoint": False, "arena": True})
-    on = open_esdg(workload(), data, {"lean": False}, nb=1)
-    assert len(off.blocks) == 1
-    assert 2 * off.epoch_bytes() == on.epoch_bytes()
-    off.close()
 
 
 @pytest.mark.parametrize("precompute", [True, False])
@@ -238,11 +224,4 @@ def test_the_next_block_travels_while_one_computes():
     blocks = trainer.blocks
     assert [b for b, _ in seen] == [*blocks[:-1], *reversed(blocks)]
     assert [ahead for _, ahead in seen] == [False] + [True] * 6
-    assert way._coming is None
-    # What was begun and is not wanted is given up.
-    way.expect(blocks[0])
-    with load(blocks[1]) as inputs:
-        assert sorted(inputs.matrices) == list(blocks[1])
     trainer.close()
-    one = open_esdg(work, data, {"arena": True}, nb=1)
-    assert not one.prefetching

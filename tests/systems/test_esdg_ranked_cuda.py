@@ -10,10 +10,7 @@ from esdg_tiny import MODELS, data, losses_of, workload
 from pretended_cuda import DEVICE, Pretended, pretended_cuda
 
 from dgbench.kernels_cuda import build_info
-from dgbench.lab import ranks as lab_ranks
-from dgbench.lab.ranks import devices_lacking
 from dgbench.runtime.collectives import LocalCommunicator
-from dgbench.systems.base.registry import get_paper
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.ranked import SnapshotRankSettings, train_ranked
 
@@ -94,58 +91,21 @@ def test_one_rank_on_the_device(full_precision, model, task, options):
     assert run.phases[0]["compute"] > 0
 
 
-@pytest.mark.cuda
-@WITHOUT
-@pytest.mark.parametrize("model", MODELS)
-def test_two_ranks_share_a_device(full_precision, model):
-    """Over Gloo through the host; where there are two devices each has its own, over NCCL."""
-    trained(model, "link", 2, pieces=2, reuse=True)
+SHARED = {"pieces": 2, "reuse": True}
+OVER_NCCL = [
+    OPTIONS[1], BROUGHT[0], *OPTIONS[5:7], {"partition": "hybrid", "group": 2},
+    {"partition": "hybrid", "group": 1, "pieces": 2},
+]  # fmt: skip
 
 
 @pytest.mark.cuda
 @WITHOUT
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(
-    "options",
-    [*OPTIONS[1:2], *BROUGHT[:1], *OPTIONS[5:7], {"partition": "hybrid", "group": 2},
-     {"partition": "hybrid", "group": 1, "pieces": 2}],
-    ids=str,
-)  # fmt: skip
-def test_two_ranks_over_nccl(full_precision, model, options):
-    assert torch.distributed.is_nccl_available(), "two devices and a torch without NCCL"
+@pytest.mark.parametrize("options", [SHARED, *OVER_NCCL], ids=str)
+def test_two_ranks(full_precision, model, options):
+    """Over Gloo through the host on one device, over NCCL where each has its own."""
+    if options is not SHARED and torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
     run = trained(model, "link", 2, **options)
     if model != "evolvegcn_o" or options.get("partition"):
         assert run.traffic.total("floats", operation="all_to_all") > 0
-
-
-HOST = "runs on ranks of CPUs"
-"""Said where links between processes of CPUs are what is measured."""
-
-
-def ranks_of(name: str, cell: Any) -> int:
-    """Ranks that a cell starts; 0 where it starts none."""
-    if name == "ablation":
-        return 2 if cell.params["kind"] == "reuse" else 0
-    if cell.params.get("part") in ("walk", "parts", "shares", "counted") or name == "preparation":
-        return 0
-    return int(cell.params.get("ranks", 0))
-
-
-@pytest.mark.parametrize("devices", [0, 2, 128])
-@pytest.mark.parametrize("preset", ["quick", "full"])
-def test_cells_of_ranks_ask_for_a_device_each(monkeypatch, preset, devices):
-    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: devices)
-    started = 0
-    for experiment in get_paper("esdg").experiments:
-        assert not any(c.unavailable == HOST for c in experiment.cells(preset, "cpu"))
-        for cell in experiment.cells(preset, "cuda"):
-            ranks = ranks_of(experiment.name, cell)
-            if cell.unavailable == HOST:
-                assert cell.params["part"] == "links"
-                continue
-            lacks = cell.unavailable.startswith("needs ")
-            assert lacks == (ranks > devices), (experiment.name, cell.params)
-            assert not lacks or cell.unavailable == devices_lacking(ranks, "cuda")
-            started += ranks > 0 and not lacks
-    assert bool(started) == (devices > 0)

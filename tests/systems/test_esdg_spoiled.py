@@ -138,10 +138,10 @@ def test_spoiled_trainers_of_one_process_fail(monkeypatch, how, name, context, p
 
 @pytest.mark.parametrize("how", [later_outputs, swapped_rows, worn_gradients, other_losses])
 def test_spoiled_shares_fail(monkeypatch, how):
-    monkeypatch.setattr(ex.shares, "HELD_STEPS", 2)
+    monkeypatch.setattr(ex.parts, "HELD_STEPS", 2)
     wanted = [(random_graphs(40, steps=9), 2), (random_graphs(24, steps=9), 3)]
     kind = spoil(monkeypatch, SnapshotRankTrainer, how)
-    taken = ex.shares.take_shares(ex.fig7.task_of("tm_gcn"), wanted, turns=1)
+    taken = ex.parts.take_shares(ex.fig7.task_of("tm_gcn"), wanted, turns=1)
     checks = [check for share in taken for check in share.checks]
     assert kind in failed(Measurement(checks=checks))
 
@@ -277,21 +277,15 @@ def dead(monkeypatch, tmp_path):
     return kept_key((TASK, "parameters of live outputs"))
 
 
-def test_outputs_that_are_all_zero_are_not_what_is_compared(dead) -> None:
+def test_parameters_of_live_outputs_are_found_once(dead, monkeypatch) -> None:
+    write(dead, {"seed": TASK.seed})  # whose outputs are zero
     judge = TimelineOracle(TASK, DATA)
-    asked = judge.request
-    found = TimelineResult.of(PlainTimeline(TASK, DATA), asked)
-    assert asked.parameters is not None
+    found = TimelineResult.of(PlainTimeline(TASK, DATA), judge.request)
     assert all(out.any() for out in found.outputs.values())
     checks = judge.checks({"plain": found}, "")
     assert all(check.passed for check in checks)
-    slopes = [check.tolerance for check in checks if check.of == "gradients"]
-    assert set(slopes) == {MIN_TOLERANCE}
-
-
-def test_parameters_of_live_outputs_are_found_once(dead, monkeypatch) -> None:
-    write(dead, {"seed": TASK.seed})  # whose outputs are zero
-    first = TimelineOracle(TASK, DATA).request.parameters
+    assert {c.tolerance for c in checks if c.of == "gradients"} == {MIN_TOLERANCE}
+    first = judge.request.parameters
     assert read(dead)["seed"] != TASK.seed
     monkeypatch.setattr(oracle, "DRAWN_PARAMETERS", 0)  # nothing more is drawn
     again = TimelineOracle(TASK, DATA).request.parameters

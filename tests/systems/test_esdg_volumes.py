@@ -12,18 +12,18 @@ import torch
 from esdg_tiny import MODELS, data, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_data import csr_of, matrix_of
+from tiny_data import csr_of, matrix_of, tiny_sequence
 
 from dgbench.datasets.transforms import EdgeLives, edge_life
-from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import count_changes, encode_sequence
 from dgbench.runtime.collectives import CountOnly
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 from dgbench.systems.base.timeline import timeline_model
 from dgbench.systems.esdg.experiments import table1
-from dgbench.systems.esdg.experiments.common import Changes, formula
+from dgbench.systems.esdg.experiments.common import Changes
 from dgbench.systems.esdg.experiments.fig4 import bytes_by_rank, runs_of
 from dgbench.systems.esdg.experiments.fig7 import random_graphs, task_of
+from dgbench.systems.esdg.experiments.parts import Alone, MeasuredShare, take_shares
 from dgbench.systems.esdg.experiments.projection import (
     Costs,
     ProjectedModel,
@@ -35,27 +35,16 @@ from dgbench.systems.esdg.experiments.recount import (
     Widths,
     parted,
     redistributed,
-    remote_readers,
     sequence_bytes,
     sequence_changes,
 )
-from dgbench.systems.esdg.experiments.shares import Alone, MeasuredShare, take_shares
 from dgbench.systems.esdg.hybrid_plan import row_blocks
 from dgbench.systems.esdg.partition import block_ranges
 from dgbench.systems.esdg.vertex import VertexSplit
 from dgbench.systems.esdg.vertex_parts import IMBALANCE, METHODS, VertexParts, split_vertices
-from dgbench.systems.esdg.vertex_plan import needs, remote_reads
-from dgbench.systems.esdg.volumes import (
-    count_snapshot,
-    gradient_floats,
-    snapshot_floats,
-    timeline,
-)
+from dgbench.systems.esdg.volumes import count_snapshot, gradient_floats, snapshot_floats, timeline
 
 COSTS = Costs(epoch_s=0.01, partner_s=1e-5, step_s=1e-4, vertex_step_s=4e-7)
-JOB = ProjectedModel(
-    "tm_gcn", 200, 1_000_000, COSTS, plain_bytes=1.1e8, difference_bytes=3e7, window=16
-)
 
 
 # Snapshots as differences.
@@ -109,18 +98,6 @@ def test_bytes_by_rank_are_those_of_its_snapshots_one_by_one(raw, life, blocks, 
     assert bytes_by_rank(changes_of(raw, life), runs, row) == (matrices, busiest)
 
 
-def test_the_share_of_changes_gives_the_gain():
-    first, second = csr_of([(0, 1), (1, 2), (2, 3), (3, 0)], 4), csr_of([(0, 1), (1, 2)], 4)
-    changes = changes_of([first, second, first], 1)
-    assert changes.share == 4 / 6
-    steady = changes.plain() - 80
-    assert steady / (changes.sent(fallback=False) - 80) == pytest.approx(formula(changes.share))
-    assert formula(0) == 5.0
-    assert formula(0.055) == pytest.approx(4.1, abs=0.01)
-    assert formula(1) == 1.0
-    assert changes_of([csr_of([], 3)] * 2, 1).share == 0.0
-
-
 @given(GRAPHS, st.floats(0, 8))
 @settings(max_examples=40, deadline=None)
 def test_the_smallest_life_that_reaches_a_ratio(raw, ratio):
@@ -150,21 +127,6 @@ def test_closed_form_is_what_is_counted(model, size, steps, nodes, draw):
     np.testing.assert_array_equal(found.matrix("floats"), pairs)
     assert snapshot_floats(net, nodes, block_ranges(steps, blocks), size) == pairs.sum()
     assert gradient_floats(net, size) == 2 * (size - 1) * widths.parameters
-
-
-@given(GRAPHS, st.integers(1, 5), st.data())
-@settings(max_examples=40, deadline=None)
-def test_remote_reads_are_those_of_all_edges(raw, size, draw):
-    owners = st.lists(st.integers(0, size - 1), min_size=raw[0].num_rows, max_size=raw[0].num_rows)
-    parts = VertexParts(torch.tensor(draw.draw(owners)), size)
-    assert remote_reads(raw, parts) == remote_readers(raw, parts.owner, size)
-    pairs = [torch.stack([csr.indices.long(), rows_of(csr)]) for csr in raw]
-    wanted = sum(needs(target, source, parts).shape[1] for source, target in pairs)
-    assert wanted == remote_readers(raw, parts.owner, size)
-
-
-def rows_of(csr: Csr) -> torch.Tensor:
-    return torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
 
 
 def test_a_rank_without_others_keeps_its_part_and_gets_zeros():
@@ -202,31 +164,18 @@ def test_costs_are_found_again():
 
 
 def test_bad_arguments_are_refused():
-    shares = _shares(COSTS)
+    sizes = {"plain_bytes": 1.1e8, "difference_bytes": 3e7}
+    shares, job = _shares(COSTS), ProjectedModel("tm_gcn", 200, 10**6, COSTS, window=16, **sizes)
     for name, call in (
         ("", lambda: fit_costs(shares[:4])),
-        ("", lambda: fit_costs(shares[0:8:4])),
         ("", lambda: fit_costs(shares[:1] * 6)),
-        ("memory_bytes", lambda: plan_blocks(JOB, 1, memory=1e9)),
+        ("memory_bytes", lambda: plan_blocks(job, 1, memory=1e9)),
         ("", lambda: random_graphs(1)),
-        ("", lambda: random_graphs(5, steps=0)),
-        ("", lambda: random_graphs(5, density=0)),
         ("", lambda: take_shares(task_of("tm_gcn"), [])),
         ("timeline", lambda: count_snapshot("tgcn_model", size=2)),
     ):
         with pytest.raises(InvalidInputError, match=name or None):
             call()
-
-
-def communities(nodes: int = 120, groups: int = 4, steps: int = 6) -> list[Csr]:
-    """Vertices that read their own group only, groups scattered over the ids."""
-    draw = np.random.default_rng(1)
-    found = []
-    for _ in range(steps):
-        rows = np.repeat(np.arange(nodes), 4)  # alike, so that no balance cuts a community
-        cols = draw.integers(0, nodes // groups, 4 * nodes) * groups + rows % groups
-        found.append(matrix_of(zip(rows.tolist(), cols.tolist(), strict=True), nodes))
-    return found
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -235,7 +184,7 @@ def test_parts_cover_all_vertices_and_none_is_too_heavy(method):
         pytest.importorskip(method)
     for size in (1, 2, 5, 20):
         bare = [matrix_of(entries, 9) for entries in ([], [(3, 3)])]
-        for topology in (communities(), data().topology, bare):
+        for topology in (tiny_sequence(120, 6, 480).topology, data().topology, bare):
             nodes = topology[0].num_rows
             parts = split_vertices(topology, size, method)
             assert torch.equal(parts.order.sort().values, torch.arange(nodes))
@@ -248,21 +197,6 @@ def test_parts_cover_all_vertices_and_none_is_too_heavy(method):
                 load = torch.zeros(size, dtype=torch.int64).index_add_(0, parts.owner, weight)
                 # Vertices are not cut: those that change places may differ by one.
                 assert load.max() <= (1 + IMBALANCE) * load.sum() / size + 2 * weight.max()
-
-
-@pytest.mark.parametrize(
-    ("method", "share"), [("pymetis", 0.0), ("kahypar", 0.0), ("propagation", 0.6)]
-)
-def test_partitioners_find_communities(method, share):
-    """They leave a share of the remote reads of parts by ranges."""
-    if method != "propagation":
-        pytest.importorskip(method)
-    topology = communities()
-    found, ranges = (
-        remote_reads(topology, split_vertices(topology, 4, m)) for m in (method, "ranges")
-    )
-    assert ranges > 1000
-    assert found <= share * ranges
 
 
 def test_what_is_taken_unless_asked(monkeypatch):

@@ -16,8 +16,7 @@ from dgbench.systems.dgc.experiments.fig16 import Fig16
 from dgbench.systems.dgc.experiments.fig17 import Fig17
 from dgbench.systems.dgc.experiments.fig18 import Fig18
 from dgbench.systems.dgc.experiments.fusion_ablation import FusionAblation
-from dgbench.systems.dgc.experiments.partition import Partition
-from dgbench.systems.dgc.experiments.partition_ablation import PartitionAblation
+from dgbench.systems.dgc.experiments.partition import Partition, PartitionAblation
 from dgbench.systems.dgc.experiments.stale_ablation import StaleAblation
 from dgbench.systems.dgc.experiments.table1 import Table1
 from dgbench.systems.dgc.experiments.table2 import Table2

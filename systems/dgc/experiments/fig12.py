@@ -20,6 +20,7 @@ from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext
+from dgbench.systems.dgc.experiments import race_runs as runs
 from dgbench.systems.dgc.experiments.fig4 import CLOCKS
 from dgbench.systems.dgc.experiments.fig12_rows import (
     MEAN,
@@ -32,7 +33,6 @@ from dgbench.systems.dgc.experiments.fig12_rows import (
     Races,
     all_steps,
     best_of,
-    compared,
     gains,
     mean_gain,
     means_on_real,
@@ -46,34 +46,6 @@ from dgbench.systems.dgc.experiments.fig12_rows import (
 )
 from dgbench.systems.dgc.experiments.projection_runs import COUNTED, project_twin
 from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, real, running
-from dgbench.systems.dgc.experiments.race_runs import (
-    ADDED,
-    BASELINE_NAMES,
-    CONTIGUOUS,
-    DGC,
-    EVERY,
-    EXACT,
-    FAIR,
-    FUSED,
-    HELD_NAMES,
-    LINK_TITLES,
-    PAPER_NAMES,
-    PHASES,
-    PHASES_FROM,
-    PLACED,
-    PLAIN,
-    PSS,
-    PSS_ORDERS,
-    PSS_TS,
-    PTS,
-    SHOWN,
-    TITLES,
-    TWINS,
-    Link,
-    contenders,
-    jobs_of,
-    race,
-)
 from dgbench.systems.dgc.experiments.settings import FORMS, MODEL_OF, MODELS
 from dgbench.systems.dgc.projection import LINKS, WORKERS
 
@@ -90,14 +62,14 @@ SIZES: Final[Mapping[str, Mapping[Any, Any]]] = {
     "clocked": CLOCKS,
 }
 """Turns, seconds and clocked epochs of a race."""
-SLOW: Final = PLAIN
+SLOW: Final = runs.PLAIN
 """Contender that races from `full` on and on real graphs: the bare partition, whose thousands of
 chunks cost a call each, takes some fifty times as long an epoch as with fusion."""
 MODULE_STEPS: Final = (
-    (PLAIN, "chunks (PGC)"), (EXACT, "chunk fusion (CF)"), (DGC, "stale rows (SG)")
+    (runs.PLAIN, "chunks (PGC)"), (runs.EXACT, "chunk fusion (CF)"), (runs.DGC, "stale rows (SG)")
 )  # fmt: skip
 """Feature that each contender adds to the one before it."""
-TOGETHER: Final = ((EXACT, "chunks (PGC) and fusion (CF)"), MODULE_STEPS[-1])
+TOGETHER: Final = ((runs.EXACT, "chunks (PGC) and fusion (CF)"), MODULE_STEPS[-1])
 """The same where the bare partition did not race."""
 MODULES: Final = {
     words: Contender("dgc", switch=switch)
@@ -110,20 +82,20 @@ CLOSE: Final = 1.1
 """Two epoch times less than a tenth apart are about the same."""
 STACK: Final = "Stack or its site"
 LINK_WORDS: Final = {
-    "gloo": "", "wire": f", {LINK_TITLES['wire']}", "nvlink": "NVLink", "pcie": "PCIe"
+    "gloo": "", "wire": f", {runs.LINK_TITLES['wire']}", "nvlink": "NVLink", "pcie": "PCIe"
 }  # fmt: skip
 RACE_FORMS: Final = replace(
     FORMS,
     facts={"model": ("models", lambda names: names.split()[0])},
-    labels={**FORMS.labels, "setting": {**SHOWN, DGC: "dgc"}, "baseline": SHOWN,
+    labels={**FORMS.labels, "setting": {**runs.SHOWN, runs.DGC: "dgc"}, "baseline": runs.SHOWN,
             "link": LINK_WORDS, "ranks": lambda count: f"{count} ranks"},
 )  # fmt: skip
 
 Rows = Sequence[Any]
 
-OVER_BASELINES: Final = over(*BASELINE_NAMES)
+OVER_BASELINES: Final = over(*runs.BASELINE_NAMES)
 """Pairs of a contender over each of the paper's baselines."""
-PROJECTED: Final = projected_gains(*PLACED)
+PROJECTED: Final = projected_gains(*runs.PLACED)
 STEPS_OVER_BEST: Final = computed(all_steps, per=(*PLACE, *SIDES)).where(part="race")
 
 
@@ -139,10 +111,10 @@ def beside(form: str, model: str = "") -> dict[str, MeasuredQuantity]:
     this fusion gains for the best baseline, and projections to eight V100."""
     found = {
         "over the best placement with chunk fusion": mean_gain(
-            on_real(*FAIR, form, model=model), best_of(FAIR, (form,))
+            on_real(*runs.FAIR, form, model=model), best_of(runs.FAIR, (form,))
         ),
         "chunk fusion for the best baseline": mean_gain(
-            on_real(*FAIR, *PLACED, model=model), best_of(PLACED, FAIR)
+            on_real(*runs.FAIR, *runs.PLACED, model=model), best_of(runs.PLACED, runs.FAIR)
         ),
     }
     chosen = PROJECTED.where(setting=form, **({"model": model} if model else {}))
@@ -155,7 +127,7 @@ def beside(form: str, model: str = "") -> dict[str, MeasuredQuantity]:
 
 def speedups(form: str) -> outcomes.Rule:
     """Lowest and highest gain of a form over any baseline."""
-    every = gains(on_real(form, *PLACED), OVER_BASELINES(form))
+    every = gains(on_real(form, *runs.PLACED), OVER_BASELINES(form))
     ends = {name: every.joined_over(pick, *PLACE, *SIDES)
             for name, pick in (("low", min), ("high", max))}  # fmt: skip
     return combine.shown_beside(
@@ -165,12 +137,13 @@ def speedups(form: str) -> outcomes.Rule:
 
 def average(model: str) -> outcomes.Rule:
     """Mean over graphs and baselines of DGC's gain for one model."""
-    races = on_real(DGC, *PLACED, model=model)
+    races = on_real(runs.DGC, *runs.PLACED, model=model)
     return combine.interpretations("the paper does not say which mean", {
         f"{word} mean": combine.shown_beside(
             rules.near_claim(
-                mean_gain(races, OVER_BASELINES(DGC), arithmetic=word == "arithmetic"), above=1.0
-            ), beside(DGC, model),
+                mean_gain(races, OVER_BASELINES(runs.DGC), arithmetic=word == "arithmetic"),
+                above=1.0,
+            ), beside(runs.DGC, model),
         )
         for word in ("arithmetic", "geometric")
     })  # fmt: skip
@@ -178,13 +151,13 @@ def average(model: str) -> outcomes.Rule:
 
 def named_cell(model: str, dataset: str, baseline: str) -> outcomes.Rule:
     """A factor printed for one model, graph and baseline; projected where no real race tells it."""
-    needed = PSS_ORDERS if baseline == PSS else (baseline,)
-    races = on_graph(dataset, *needed, DGC, model=model, any_graph=True)
+    needed = runs.PSS_ORDERS if baseline == runs.PSS else (baseline,)
+    races = on_graph(dataset, *needed, runs.DGC, model=model, any_graph=True)
 
     def timed(select: Races) -> outcomes.Rule:
-        return rules.near_claim(mean_gain(select, over(baseline)(DGC)), above=1.0)
+        return rules.near_claim(mean_gain(select, over(baseline)(runs.DGC)), above=1.0)
 
-    made = projected_gains(baseline).where(model=model, dataset=dataset, setting=DGC)
+    made = projected_gains(baseline).where(model=model, dataset=dataset, setting=runs.DGC)
     return combine.first_found(
         timed(lambda rows: real(races(rows))),
         combine.by_model(projection(made), "alpha-beta model"),
@@ -207,7 +180,9 @@ def projection(made: MeasuredQuantity) -> outcomes.Rule:
 
 def order(dataset: str, pairs: Pairs) -> outcomes.Rule:
     """Baselines of all races of a graph in an order."""
-    return rules.all_above(gains(on_graph(dataset, *PLACED, fallback=True), pairs), 1.0, unit="x")
+    return rules.all_above(
+        gains(on_graph(dataset, *runs.PLACED, fallback=True), pairs), 1.0, unit="x"
+    )
 
 
 def module(fast: str, slow: str, **shown: MeasuredQuantity) -> outcomes.Rule:
@@ -223,14 +198,14 @@ def module(fast: str, slow: str, **shown: MeasuredQuantity) -> outcomes.Rule:
 
 def fusion_gains(context: EvaluationContext) -> Numbers:
     """Gain of chunk fusion by model on Stack, or a graph of its site, and on other graphs."""
-    found = running(on_four(raced(context.rows)), PLAIN, EXACT)
+    found = running(on_four(raced(context.rows)), runs.PLAIN, runs.EXACT)
     found = real(found) or found
     stack = standing("stack", found)
     for one in found:
         case = STACK if one in stack else dataset_title(one.dataset, one.twin)
         yield (
             {"model": one.model, "case": case},
-            Estimate.of_ratio(one.gain(PLAIN, EXACT), one.rows),
+            Estimate.of_ratio(one.gain(runs.PLAIN, runs.EXACT), one.rows),
         )
 
 
@@ -244,7 +219,7 @@ def parts_of_time(context: EvaluationContext) -> Numbers:
     """Seconds of an epoch of the paper's six in each phase."""
     for one in raced(context.rows):
         place = {"part": "race", **{name: getattr(one, name) for name in PLACE}}
-        for name, phase in product((n for n in PAPER_NAMES if n in one.names), PHASES):
+        for name, phase in product((n for n in runs.PAPER_NAMES if n in one.names), runs.PHASES):
             spent = Estimate(one.spent(phase, name), rows=one.rows, kind="timed")
             yield {**place, "setting": name, "phase": phase}, spent
 
@@ -260,14 +235,12 @@ def epoch_total(
 def module_points(rows: Rows) -> list[dict[str, Any]]:
     """From the best baseline to everything on, a panel per race on real data."""
     points = []
-    for one in compared(real(raced(rows))):
-        if not {EXACT, DGC} <= set(one.names):
-            continue
+    for one in running(real(raced(rows)), *runs.PLACED, runs.EXACT, runs.DGC):
         first = one.best()
         panel = {"panel": one.title, "row_ids": [one.row.id], "exact": True}
         points.append({**panel, "step": 0, "technique": first, "seconds": one.epoch(first)})
         before = first
-        steps = MODULE_STEPS if PLAIN in one.names else TOGETHER
+        steps = MODULE_STEPS if runs.PLAIN in one.names else TOGETHER
         for step, (name, words) in enumerate(steps, 1):
             ratio = one.gain(before, name)
             points.append(
@@ -280,9 +253,9 @@ def module_points(rows: Rows) -> list[dict[str, Any]]:
                     "gain_low": ratio.low,
                     "gain_high": ratio.high,
                     "same": ratio.side == 0 and ratio.low is not None,
-                    "exact": name != DGC,
+                    "exact": name != runs.DGC,
                     "deviation": ratio.deviation,
-                    **({"quality": _points_of(one, before, name)} if name == DGC else {}),
+                    **({"quality": _points_of(one, before, name)} if name == runs.DGC else {}),
                 }
             )
             before = name
@@ -311,7 +284,7 @@ class Fig12(FormExperiment):
     headline, unit = computed(means_on_real, per=("method",)), "x"
     charts = (
         chart("ablation", "fig12_modules", "From the best baseline to DGC, module by module",
-              module_points, system=DGC, contenders=MODULES),
+              module_points, system=runs.DGC, contenders=MODULES),
     )  # fmt: skip
     figure_forms = (
         SpeedupBars(
@@ -323,19 +296,20 @@ class Fig12(FormExperiment):
             xlabel="speed-up over the best baseline",
         ),
         SpeedupBars(
-            "fig12_each", "DGC over each baseline", over_each(DGC, PLACED), **OF_RACE,
+            "fig12_each", "DGC over each baseline", over_each(runs.DGC, runs.PLACED), **OF_RACE,
             system="over {baseline}", baseline="{baseline}", baseline_label="the baseline named",
             xlabel="speed-up of DGC",
         ),
         SpeedupBars(
             "fig12_fair", "DGC without stale rows over baselines that have chunk fusion, too",
-            over_each(EXACT, FAIR), **OF_RACE, system="over {baseline}", baseline="{baseline}",
+            over_each(runs.EXACT, runs.FAIR), **OF_RACE, system="over {baseline}",
+            baseline="{baseline}",
             baseline_label="the baseline named, with our chunk fusion",
             xlabel="speed-up of DGC w/o SG",
         ),
         SpeedupBars(
-            "fig12_printed", "DGC + dgbench over DGC", over_each(ADDED, (DGC,)), **OF_RACE,
-            system="over {baseline}", baseline="{baseline}",
+            "fig12_printed", "DGC + dgbench over DGC", over_each(runs.ADDED, (runs.DGC,)),
+            **OF_RACE, system="over {baseline}", baseline="{baseline}",
             baseline_label="DGC, labels propagated once", xlabel="speed-up of our refinement",
         ),
         StackedTime(
@@ -343,7 +317,7 @@ class Fig12(FormExperiment):
             computed(parts_of_time, per=(*PLACE, "setting", "phase")).where(part="race")
             .keep(gaps_of_failures),
             panel="{model}", row="{dataset}, {ranks}{link}", system="{setting}", more=epoch_total,
-            xlabel="time of one epoch, ms", phases_from=PHASES_FROM,
+            xlabel="time of one epoch, ms", phases_from=runs.PHASES_FROM,
         ),
         SpeedupBars(
             "fig12_projected", "Eight V100: DGC over the best baseline, projected",
@@ -355,44 +329,48 @@ class Fig12(FormExperiment):
         ),
     )  # fmt: skip
     claims = {
-        "dgc-abs-speedup-range": speedups(DGC),
+        "dgc-abs-speedup-range": speedups(runs.DGC),
         **{f"dgc-fig12-avg-{title.lower()}": average(model) for title, model in MODEL_OF.items()},
         "dgc-fig12-dgc-best": combine.shown_beside(
-            rules.all_above(gains(on_real(DGC, *PLACED), OVER_BASELINES(DGC)), 1.0, unit="x"),
-            beside(DGC),
+            rules.all_above(
+                gains(on_real(runs.DGC, *runs.PLACED), OVER_BASELINES(runs.DGC)), 1.0, unit="x"
+            ),
+            beside(runs.DGC),
         ),
         "dgc-s71-protocol": rules.all_above(of_rows(timed_epochs, per="ranks", part="race"), 99.0),
         "dgc-fig12-amazon-order": order("amazon", lambda one: [
-            *((name, PTS) for name in one.baselines if name != PTS),
-            *((PSS_TS, name) for name in one.baselines if name != PSS_TS),
+            *((name, runs.PTS) for name in one.baselines if name != runs.PTS),
+            *((runs.PSS_TS, name) for name in one.baselines if name != runs.PSS_TS),
         ]),
         "dgc-fig12-epinion-order": order("epinions", lambda one: [
-            (one.named(PSS), name) for name in (PTS, PSS_TS)
+            (one.named(runs.PSS), name) for name in (runs.PTS, runs.PSS_TS)
         ]),
-        "dgc-s72-tgcn-movie": named_cell(MODEL_OF["T-GCN"], "movie", PTS),
-        "dgc-s72-dysat-epinion": named_cell(MODEL_OF["DySAT"], "epinions", PSS),
-        "dgc-s72-mpnn-movie": named_cell(MODEL_OF["MPNN-LSTM"], "movie", PTS),
-        "dgc-s72-mpnn-epinion": named_cell(MODEL_OF["MPNN-LSTM"], "epinions", PSS),
-        "dgc-s731-pgc-only": speedups(PLAIN),
+        "dgc-s72-tgcn-movie": named_cell(MODEL_OF["T-GCN"], "movie", runs.PTS),
+        "dgc-s72-dysat-epinion": named_cell(MODEL_OF["DySAT"], "epinions", runs.PSS),
+        "dgc-s72-mpnn-movie": named_cell(MODEL_OF["MPNN-LSTM"], "movie", runs.PTS),
+        "dgc-s72-mpnn-epinion": named_cell(MODEL_OF["MPNN-LSTM"], "epinions", runs.PSS),
+        "dgc-s731-pgc-only": speedups(runs.PLAIN),
         "dgc-s731-amazon-pts-close": rules.all_within(
-            gains(on_graph("amazon", PTS, PLAIN), over(PTS)(PLAIN)), 1 / CLOSE, CLOSE, unit="x"
+            gains(on_graph("amazon", runs.PTS, runs.PLAIN), over(runs.PTS)(runs.PLAIN)),
+            1 / CLOSE, CLOSE, unit="x",
         ),
-        "dgc-s732-cf-speedup": module(EXACT, PLAIN, **{
-            f"fusion for {TITLES[name]}": mean_gain(
-                on_real(EXACT, PLAIN, *FUSED, *FAIR), lambda one, name=name: [(name, FUSED[name])]
+        "dgc-s732-cf-speedup": module(runs.EXACT, runs.PLAIN, **{
+            f"fusion for {runs.TITLES[name]}": mean_gain(
+                on_real(runs.EXACT, runs.PLAIN, *runs.FUSED, *runs.FAIR),
+                lambda one, name=name: [(name, runs.FUSED[name])],
             )
-            for name in FUSED
+            for name in runs.FUSED
         }),
         "dgc-s732-cf-stack-best": rules.clearly_larger(
             computed(fusion_gains, per=("model", "case")), {"case": STACK}
         ),
-        "dgc-s733-sg-speedup": module(DGC, EXACT),
+        "dgc-s733-sg-speedup": module(runs.DGC, runs.EXACT),
     }  # fmt: skip
 
     def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
         """Races of a preset; in quick one real graph, which is trained by all models."""
 
-        def raced_on(dataset: str, ranks: int = 4, link: Link = "gloo") -> dict[str, Any]:
+        def raced_on(dataset: str, ranks: int = 4, link: runs.Link = "gloo") -> dict[str, Any]:
             models = " ".join(MODELS[2:] if preset == "smoke" else MODELS)
             place = {"part": "race", "dataset": dataset, "models": models}
             return {**place, "ranks": ranks, "link": link}
@@ -400,9 +378,9 @@ class Fig12(FormExperiment):
         if preset in ("smoke", "quick"):
             return [raced_on("email-eu-core", 2) if preset == "smoke" else raced_on(QUICK)]
         return [
-            *map(raced_on, (*HELD_NAMES, *TWINS)),
+            *map(raced_on, (*runs.HELD_NAMES, *runs.TWINS)),
             *(raced_on(name, link="wire") for name in WIRED),
-            raced_on(HELD_NAMES[0], 8),
+            raced_on(runs.HELD_NAMES[0], 8),
         ]
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
@@ -431,15 +409,15 @@ class Fig12(FormExperiment):
         if context.instrumented:  # no ratio uses it, so one model and the fewest turns will do
             models = models[:1]
         names = racing(dataset, "smoke" if context.instrumented else preset)
-        chosen = contenders(*names, link=link)  # type: ignore[arg-type]
-        jobs = jobs_of(dataset, models, preset, chosen)
+        chosen = runs.contenders(*names, link=link)  # type: ignore[arg-type]
+        jobs = runs.jobs_of(dataset, models, preset, chosen)
         sizes = {name: by_preset(of, preset) for name, of in SIZES.items()}
         if context.round > 1:
             sizes["clocked"] = 0  # a figure shows them, no claim
         if context.instrumented:
             sizes |= {"least": 2, "total_s": 0.0}
         ranks, control = int(params["ranks"]), not context.instrumented  # type: ignore[arg-type]
-        found = race(jobs, ranks, context, control=control, **sizes)
+        found = runs.race(jobs, ranks, context, control=control, **sizes)
         if context.instrumented:
             found.data["workload"] = f"{dataset}, {models[0]}, {link}"
         return found
@@ -451,6 +429,6 @@ def racing(dataset: str, preset: Preset) -> tuple[str, ...]:
     The paper's six with both orders of PSS, and on real graphs all baselines with chunk fusion, and
     DGC with our refinement. What is left out for its time runs from `full` on, see `SLOW`.
     """
-    short = dataset not in HELD_NAMES or preset == "smoke"
-    names = (*PAPER_NAMES, CONTIGUOUS) if short else EVERY
+    short = dataset not in runs.HELD_NAMES or preset == "smoke"
+    names = (*runs.PAPER_NAMES, runs.CONTIGUOUS) if short else runs.EVERY
     return tuple(name for name in names if name != SLOW or not (short or preset == "quick"))

@@ -17,31 +17,14 @@ from dgbench.lab.estimates import Estimate, EvaluationContext
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.lab.quantities import MeasuredQuantity, computed
 from dgbench.lab.table import Table
+from dgbench.systems.dgc.experiments import race_runs as runs
 from dgbench.systems.dgc.experiments.fig4 import NAME as FIG4
-from dgbench.systems.dgc.experiments.race_rows import (
-    RaceRecord,
-    races,
-    ratio_over,
-    real,
-    running,
-)
-from dgbench.systems.dgc.experiments.race_runs import (
-    ADDED,
-    DGC,
-    EXACT,
-    FAIR,
-    LINK_TITLES,
-    PLACED,
-    PLAIN,
-    PSS,
-    PSS_ORDERS,
-    SHOWN,
-)
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, races, ratio_over, real, running
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, standing_in
 from dgbench.systems.dgc.projection import PROJECTED, ProjectedChunkEpoch, with_share
 
 NAME: Final = "fig12"
-STEPS: Final = (PLAIN, EXACT, DGC, ADDED)
+STEPS: Final = (runs.PLAIN, runs.EXACT, runs.DGC, runs.ADDED)
 """Steps of DGC, and what dgbench adds to the last."""
 
 Rows = Sequence[Any]
@@ -69,25 +52,25 @@ RACE: Final = MainRace(
     where={"part": "race"},
     titles={name: graph.title for name, graph in BY_NAME.items()}
     | MODEL_TITLES
-    | LINK_TITLES
+    | runs.LINK_TITLES
     | {"tgcn_2layer": "the T-GCN model"}
     | {str(ranks): f"{ranks} ranks" for ranks in (2, 4, 8)},
     comparisons=(
         RaceComparison(
             subject="DGC",
             rival="the best of PyGT-PSS, -PTS and -PSS-TS (re-implemented)",
-            ratio=over_best(PLACED, DGC),
+            ratio=over_best(runs.PLACED, runs.DGC),
         ),
         RaceComparison(
             subject="DGC",
             rival="the best baseline that has DGC's chunk fusion, too",
-            ratio=over_best(FAIR, DGC),
+            ratio=over_best(runs.FAIR, runs.DGC),
             fairer=True,
         ),
         RaceComparison(
             subject="DGC without stale rows",
             rival="the best baseline that has DGC's chunk fusion, too",
-            ratio=over_best(FAIR, EXACT),
+            ratio=over_best(runs.FAIR, runs.EXACT),
             fairer=True,
         ),
     ),
@@ -114,11 +97,6 @@ def decisive(found: Sequence[RaceRecord]) -> list[RaceRecord]:
     return on_four(real(found))
 
 
-def compared(found: Sequence[RaceRecord]) -> list[RaceRecord]:
-    """Races in which all baselines ran, PSS in both orders of snapshots."""
-    return [one for one in found if set(PLACED) <= set(one.names)]
-
-
 def on_real(*names: str, model: str = "") -> Races:
     """Races on real graphs in which these contenders ran."""
 
@@ -132,13 +110,8 @@ def on_real(*names: str, model: str = "") -> Races:
 def on_graph(
     dataset: str, *names: str, model: str = "", any_graph: bool = False, fallback: bool = False
 ) -> Races:
-    """Races on one of the paper's graphs, or on what stands in for it, in which these ran.
-
-    Args:
-        dataset, names, model: the graph, the contenders, and "" for all models.
-        any_graph: let all real graphs stand in where none of its site was raced.
-        fallback: take Figure 4's races where Figure 12 has none.
-    """
+    """Races on one of the paper's graphs, or on what stands in for it (`standing_in`), in which
+    these contenders ran; `fallback`: Figure 4's where Figure 12 has none."""
 
     def select(rows: Rows) -> list[RaceRecord]:
         for found in (on_four(raced(rows)), races(rows, FIG4) if fallback else []):
@@ -199,7 +172,7 @@ def best_of(slow: Sequence[str], fast: Sequence[str]) -> Pairs:
 def all_steps(context: EvaluationContext) -> Numbers:
     """Gains of DGC's steps over the best baseline: in each race, and their means over real graphs
     by model."""
-    found = compared(raced(context.rows))
+    found = running(raced(context.rows), *runs.PLACED)
     for one in found:
         for name in STEPS:
             if name in one.names:
@@ -224,8 +197,8 @@ def step_means(found: Sequence[RaceRecord]) -> Iterator[tuple[str, Estimate]]:
 
 def means_on_real(context: EvaluationContext) -> Numbers:
     """The same over all models on real graphs."""
-    for name, mean in step_means(compared(decisive(raced(context.rows)))):
-        yield {"method": SHOWN[name]}, mean
+    for name, mean in step_means(running(decisive(raced(context.rows)), *runs.PLACED)):
+        yield {"method": runs.SHOWN[name]}, mean
 
 
 MEAN: Final = "best baseline"
@@ -250,8 +223,8 @@ def projected(rows: Rows) -> dict[tuple[str, str, str], dict[str, ProjectedChunk
             *(seconds[phase] for phase in PROJECTED)
         )
     for (_, model, _), epochs in found.items():
-        if model in shares and EXACT in epochs:
-            epochs[DGC] = with_share(epochs[EXACT], shares[model])
+        if model in shares and runs.EXACT in epochs:
+            epochs[runs.DGC] = with_share(epochs[runs.EXACT], shares[model])
     return found
 
 
@@ -259,14 +232,14 @@ def sent_shares(rows: Rows) -> dict[str, float]:
     """By model: mean share of rows that travel with stale rows, over races on real data."""
     shares: dict[str, list[float]] = {}
     for one in real(raced(rows)):
-        if one.has("row_share", DGC):
-            shares.setdefault(one.model, []).append(one.number("row_share", DGC))
+        if one.has("row_share", runs.DGC):
+            shares.setdefault(one.model, []).append(one.number("row_share", runs.DGC))
     return {model: fmean(values) for model, values in shares.items()}
 
 
 def projected_gains(*baselines: str) -> MeasuredQuantity:
     """Projected seconds of the fastest of some baselines over those of DGC's steps, to 8 V100."""
-    slow = dict.fromkeys(n for b in baselines for n in (PSS_ORDERS if b == PSS else (b,)))
+    slow = dict.fromkeys(n for b in baselines for n in (runs.PSS_ORDERS if b == runs.PSS else (b,)))
 
     def numbers(context: EvaluationContext) -> Numbers:
         counted = Table.of(context.rows, experiment=NAME, part="projected").where("vertex_steps")

@@ -108,7 +108,7 @@ def epochs(context: EvaluationContext) -> Numbers:
     """Median epoch of each contender, with the quickest and the slowest turn."""
     for one in timed_races(context):
         for name in one.names:
-            dims = {"dataset": one.row.params["dataset"], "setting": one.title_of(name)}
+            dims = {"dataset": one.row.params["dataset"], "setting": SHOWN_FORMS.get(name, name)}
             turns = one.turns(name)
             yield (
                 {**dims, **one.part, "kind": "time"},

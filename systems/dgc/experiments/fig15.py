@@ -186,7 +186,6 @@ def _loading(task: Any, data: Any, context: RunContext, *, control: bool) -> Mea
     sides = with_control(loaders, on=control)
     seconds = in_turns(sides, TURNS[context.preset], SECONDS[context.preset])
     take_control(found, seconds)
-    found.observe("turns", len(seconds[OFF]))
     for name, times in seconds.items():
         found.observe("phase_time", median(times), phase="loading", setting=name)
         found.observe("host_to_device", loaded_bytes(plans[name], shape), setting=name)
@@ -215,9 +214,8 @@ def _use(task: Any, data: Any, context: RunContext) -> Measurement:
         trainer = trainer_on_one(task, data, dealt, name, context.device)
         for _ in range(3):
             trainer.train_epoch()
-        samples, epochs = _sampled(busy, trainer.train_epoch, seconds)
+        samples = _sampled(busy, trainer.train_epoch, seconds)
         found.observe("utilisation", mean(samples) / 100, setting=name)
-        found.observe("epoch_time", seconds / max(1, epochs), setting=name)
         checks += oracle.check_used({name: trainer})
     found.checks = summarised(checks)
     return found
@@ -234,10 +232,8 @@ def _counter(device: torch.device) -> Callable[[], float]:
     return lambda: float(torch.cuda.utilization(device))
 
 
-def _sampled(
-    ask: Callable[[], float], step: Callable[[], Any], seconds: float
-) -> tuple[list[float], int]:
-    """Call `step` for some seconds; samples of `ask` every PERIOD_S, and number of calls."""
+def _sampled(ask: Callable[[], float], step: Callable[[], Any], seconds: float) -> list[float]:
+    """Call `step` for some seconds; samples of `ask` every PERIOD_S."""
     samples: list[float] = []
     stop = threading.Event()
 
@@ -246,11 +242,10 @@ def _sampled(
             samples.append(ask())
 
     thread = threading.Thread(target=sample, daemon=True)
-    begin, calls = time.perf_counter(), 0
+    begin = time.perf_counter()
     thread.start()
     while time.perf_counter() - begin < seconds:
         step()
-        calls += 1
     stop.set()
     thread.join()
-    return samples or [ask()], calls
+    return samples or [ask()]

@@ -22,7 +22,7 @@ from dgbench.lab.estimates import Estimate, EvaluationContext, real_data
 from dgbench.lab.quantities import computed, of_rows
 from dgbench.lab.result_checks import summarised
 from dgbench.lab.study import FormExperiment
-from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.runtime.statistics import median_interval
@@ -32,22 +32,9 @@ from dgbench.systems.base.data import describe
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload, load_sequences
 from dgbench.systems.dgc.dealing import WorkAssignment, connect, deal, open_trainer
+from dgbench.systems.dgc.experiments import race_runs as runs
 from dgbench.systems.dgc.experiments.common import RankGrid
 from dgbench.systems.dgc.experiments.race_rows import dataset_title
-from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
-    DGC,
-    EXACT,
-    FORMER,
-    LADDER_NAMES,
-    PLAIN,
-    SHOWN,
-    before_ranks,
-    contenders,
-    kept,
-    replicas_equal,
-    task_of,
-)
 from dgbench.systems.dgc.experiments.settings import FORMS, MODEL_TITLES, MODELS
 from dgbench.systems.dgc.recount import EdgeRecount
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle, last_gradients
@@ -59,7 +46,7 @@ if TYPE_CHECKING:
     from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 ONE: Final = "one process"
-SYSTEMS: Final = (*BASELINE_NAMES, PLAIN, EXACT, DGC)
+SYSTEMS: Final = (*runs.BASELINE_NAMES, runs.PLAIN, runs.EXACT, runs.DGC)
 LR: Final = 0.01
 """Not printed; large enough that the epochs of quick lead somewhere."""
 
@@ -71,80 +58,38 @@ STEPS: Final[dict[Preset, dict[str, int]]] = {
 """Snapshots where those of a race would take too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """Curves of one model on one graph.
+def ran(row: Any) -> list[str]:
+    """Systems whose training a row holds, one process first."""
+    here = Table.of([row]).by("setting")
+    return [name for name in (ONE, *SYSTEMS) if name in here]
 
-    Attributes:
-        row: that holds them. names: systems that ran, one process with them.
-        former: whether DGC's steps are those with our refinement, see `FORMER`.
-    """
 
-    row: Any
-    names: tuple[str, ...]
-    former: bool = False
+def exact(row: Any) -> list[str]:
+    """Systems without stale rows that ran."""
+    return [name for name in ran(row) if name not in (ONE, runs.DGC)]
 
-    @classmethod
-    def of(cls, row: Any) -> Trained:
-        """The curves of a row."""
-        here = Table.of([row]).by("setting")
-        former = not any(name in here for name in LADDER_NAMES)
-        names = (n for n in (ONE, *SYSTEMS) if (FORMER.get(n, n) if former else n) in here)
-        return cls(row, tuple(names), former)
 
-    @property
-    def exact(self) -> list[str]:
-        """Systems without stale rows that ran."""
-        return [name for name in self.names if name not in (ONE, DGC)]
+def curve(row: Any, metric: str, name: str) -> list[float]:
+    """`loss`, `accuracy` or `epoch_time` of each epoch of a system."""
+    return Table.of([row]).where(metric, setting=name).values
 
-    @property
-    def twin(self) -> bool:
-        """True if the data are synthetic."""
-        return bool(self.row.data.get("twin"))
 
-    @property
-    def epochs(self) -> int:
-        return number(self.row, "epochs")
+def accuracy(row: Any, name: str) -> float:
+    """Accuracy of a system after the last epoch."""
+    return curve(row, "accuracy", name)[-1]
 
-    @property
-    def title(self) -> str:
-        """Model and dataset in words."""
-        model = MODEL_TITLES[self.row.params["model"]]
-        return f"{model} on {dataset_title(self.row.params['dataset'], self.twin)}"
 
-    def curve(self, what: str, name: str) -> list[float]:
-        """`loss`, `accuracy` or `epoch_time` of each epoch."""
-        setting = FORMER.get(name, name) if self.former else name
-        return Table.of([self.row]).where(what, setting=setting).values
-
-    def title_of(self, name: str) -> str:
-        """A system as figures name it."""
-        return f"{SHOWN.get(name, name)}{', refined' if self.former and name in FORMER else ''}"
-
-    def accuracy(self, name: str) -> float:
-        """After the last epoch."""
-        return self.curve("accuracy", name)[-1]
-
-    def seconds(self, name: str) -> float:
-        """Of all epochs, each as long as the median one."""
-        return self.epochs * median(self.curve("epoch_time", name))
-
-    def gain(self, slow: str, fast: str) -> Ratio:
-        """Speedup of one system over another, from medians of their own epochs: each trained by
-        itself, so that epochs do not pair."""
-        tops, bottoms = (sorted(self.curve("epoch_time", name)) for name in (slow, fast))
-        ratio = median_interval([math.log(a / b) for a in tops for b in bottoms])[0]
-        (low, high), (least, most) = (median_interval(values)[1:] for values in (tops, bottoms))
-        known = None not in (low, high, least, most)
-        return Ratio(
-            math.exp(ratio), low / most if known else None, high / least if known else None,
-            len(tops), rows=[self.row.id],
-        )  # fmt: skip
-
-    def gaps(self, name: str) -> list[float]:
-        """Relative gaps between a system's losses and those of one process, by epoch."""
-        pairs = zip(self.curve("loss", name), self.curve("loss", ONE), strict=True)
-        return [abs(a - b) / max(abs(b), 1e-30) for a, b in pairs]
+def gain(row: Any, slow: str, fast: str) -> Ratio:
+    """Speedup of one system over another, from medians of their own epochs: each trained by itself,
+    so that epochs do not pair."""
+    tops, bottoms = (sorted(curve(row, "epoch_time", name)) for name in (slow, fast))
+    ratio = median_interval([math.log(a / b) for a in tops for b in bottoms])[0]
+    (low, high), (least, most) = (median_interval(values)[1:] for values in (tops, bottoms))
+    known = None not in (low, high, least, most)
+    return Ratio(
+        math.exp(ratio), low / most if known else None, high / least if known else None,
+        len(tops), rows=[row.id],
+    )  # fmt: skip
 
 
 COINCIDE: Final = 1e-3
@@ -158,60 +103,53 @@ SLIGHT: Final = 0.05
 
 def loss_gap(row: Any) -> float:
     """Largest relative gap of losses without stale rows to those of one process."""
-    one = Trained.of(row)
-    return max(gap for name in one.exact for gap in one.gaps(name))
+    wanted = curve(row, "loss", ONE)
+    return max(
+        abs(a - b) / max(abs(b), 1e-30)
+        for name in exact(row) for a, b in zip(curve(row, "loss", name), wanted, strict=True)
+    )  # fmt: skip
 
 
 def accuracy_gap(row: Any) -> float:
     """Largest gap of accuracies without stale rows to that of one process."""
-    one = Trained.of(row)
-    return max(abs(one.accuracy(name) - one.accuracy(ONE)) for name in one.exact)
-
-
-def accuracy_drop(row: Any) -> float:
-    """Accuracy that stale rows cost."""
-    one = Trained.of(row)
-    return one.accuracy(EXACT) - one.accuracy(DGC)
+    return max(abs(accuracy(row, name) - accuracy(row, ONE)) for name in exact(row))
 
 
 def stale_gains(context: EvaluationContext) -> Iterator[tuple[Mapping[str, Any], Estimate]]:
     """Epochs of the quickest system without stale rows over those with them, on real graphs."""
     for row in rows_of(context.rows, experiment=Fig18.name):
-        one = Trained.of(row)
-        if not one.twin:
-            ratio = one.gain(min(one.exact, key=one.seconds), DGC)
-            yield row.params, Estimate.of_ratio(ratio, [row])
+        if not row.data.get("twin"):
+            first = min(exact(row), key=lambda name: median(curve(row, "epoch_time", name)))
+            yield row.params, Estimate.of_ratio(gain(row, first, runs.DGC), [row])
 
 
 PLACES = ("dataset", "model")
 ALIKE = {"losses": (of_rows(loss_gap, per=PLACES), COINCIDE),
          "accuracies": (of_rows(accuracy_gap, per=PLACES), SAME_POINTS)}  # fmt: skip
 """Gaps of systems without stale rows to one process, and what no plot shows of them."""
-DROP = of_rows(accuracy_drop, per=PLACES)
+DROP = of_rows(lambda row: accuracy(row, runs.EXACT) - accuracy(row, runs.DGC), per=PLACES)
+"""Accuracy that stale rows cost."""
 
 
 def curve_points(rows: Sequence[Any], of: str) -> list[dict[str, Any]]:
     """Points of `curves`: a line per system, a panel per model and graph. One process is the
     reference; it has the machine for itself, so that its seconds stand beside nothing."""
     points: list[dict[str, Any]] = []
-    for one in map(Trained.of, rows_of(rows, experiment=Fig18.name)):
-        goal = one.curve(of, ONE)[-1]
-        for name in one.names:
-            spent = list(accumulate(one.curve("epoch_time", name)))
+    for row in rows_of(rows, experiment=Fig18.name):
+        title = dataset_title(row.params["dataset"], bool(row.data.get("twin")))
+        common = {
+            "panel": f"{MODEL_TITLES[row.params['model']]} on {title}",
+            "target": curve(row, of, ONE)[-1], "row_ids": [row.id],
+        }  # fmt: skip
+        for name in ran(row):
+            spent = list(accumulate(curve(row, "epoch_time", name)))
             points += [
-                {
-                    "panel": one.title,
-                    "series": one.title_of(name),
-                    "x": epoch + 1,
-                    "y": y,
-                    "target": goal,
-                    "row_ids": [one.row.id],
-                }
+                {**common, "series": runs.SHOWN.get(name, name), "x": epoch + 1, "y": y}
                 | ({"reference": True} if name == ONE else {"seconds": spent[epoch]})
-                for epoch, y in enumerate(one.curve(of, name))
+                for epoch, y in enumerate(curve(row, of, name))
             ]
     return points + [
-        gap(row, panel=MODEL_TITLES[row.params["model"]], series=SHOWN[DGC])
+        gap(row, panel=MODEL_TITLES[row.params["model"]], series=runs.SHOWN[runs.DGC])
         for row in failures(rows, Fig18.name)
     ]
 
@@ -254,20 +192,20 @@ class Fig18(FormExperiment, RankGrid):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         preset, ranks = context.preset, int(cell.params["ranks"])  # type: ignore[arg-type]
         dataset, model = str(cell.params["dataset"]), str(cell.params["model"])
-        snapshots = STEPS.get(preset, {}).get(dataset, kept(dataset, preset))
-        task = task_of(dataset, model, preset, lr=LR, snapshots=snapshots)
+        snapshots = STEPS.get(preset, {}).get(dataset, runs.kept(dataset, preset))
+        task = runs.task_of(dataset, model, preset, lr=LR, snapshots=snapshots)
         data = load_sequences(task)
         with one_thread():
             oracle = SequenceOracle(task, data, context.device)
-        every = contenders()
+        every = runs.contenders()
         # Without fusion DGC trains the same, chunk by chunk, and for long.
-        names = [n for n in SYSTEMS if n != PLAIN or preset == "paper"]
+        names = [n for n in SYSTEMS if n != runs.PLAIN or preset == "paper"]
         chosen = {name: replace(every[name], transport="backend") for name in names}
         dealt = {n: deal(task, data, ranks, s, device=context.device) for n, s in chosen.items()}
         if self.controls(cell):
-            chosen, dealt = ({**one, AGAIN: one[DGC]} for one in (chosen, dealt))
+            chosen, dealt = ({**one, AGAIN: one[runs.DGC]} for one in (chosen, dealt))
         trained = {ONE: _learn(PlainSequences(task, data, device=context.device), EPOCHS[preset])}
-        before_ranks()
+        runs.before_ranks()
         found = launch(
             _train,
             ranks,
@@ -292,7 +230,7 @@ class Fig18(FormExperiment, RankGrid):
             own = answers[0].answers[name]
             checks += later(own, name)
             checks += oracle.liveness(own, state, name, now=state)
-            checks.append(replicas_equal(answers, name))
+            checks.append(runs.replicas_equal(answers, name))
             checks.append(edges.partition(dealt[name].placement, name))
         out = Measurement(
             deviation={"gradient": max(gaps)},
@@ -301,15 +239,14 @@ class Fig18(FormExperiment, RankGrid):
             checks=summarised(checks),
         )
         if AGAIN in trained:
-            sides = (trained[name].curve["epoch_time"] for name in (DGC, AGAIN))
+            sides = (trained[name].curve["epoch_time"] for name in (runs.DGC, AGAIN))
             for pair in zip(*map(_fifths, sides), strict=True):
-                observe_control(out, *([seconds] for seconds in pair), setting=DGC)
+                observe_control(out, *([seconds] for seconds in pair), setting=runs.DGC)
             del trained[AGAIN]
         for name, one in trained.items():
             for metric, line in one.curve.items():
                 for epoch, value in enumerate(line):
                     out.observe(metric, value, setting=name, epoch=epoch)
-        out.observe("epochs", EPOCHS[preset])
         return out
 
 
@@ -321,13 +258,8 @@ def _fifths(seconds: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Training:
-    """Training of one system.
-
-    Attributes:
-        output: of the untrained model.
-        gradients: of the first epoch, which sends everything.
-        curve: `loss` before each epoch, `accuracy` on what is held out after it, and its seconds.
-    """
+    """Output of an untrained model, gradients of its first epoch, which sends everything, and
+    curves: `loss` before each epoch, `accuracy` on what is held out after it, and its seconds."""
 
     output: Tensor
     gradients: dict[str, Tensor]

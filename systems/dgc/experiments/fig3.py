@@ -70,12 +70,11 @@ class Fig3(SizesOfGraphs):
             ("lengths", found.lengths, found.steps, LENGTH_GRID),
         ):
             size, ordered = numbers.size, np.sort(numbers)
-            middle = max(float(np.median(numbers)), 1.0) if size else 1.0  # of edges it may be 0
-            top = float(ordered[-1]) if size else middle
             out.observe("gini_index", gini(numbers) if size else 0.0, of=kind)
-            out.observe("quantile_ratio", top / middle, of=kind, quantile=1.0)
             limits = np.asarray(grid) * unit * (1 + 1e-12)
             for k, below in enumerate(np.searchsorted(ordered, limits, side="right")):
                 out.observe("cumulative_share", below / max(1, size), of=kind, bin=k)
+        middle = max(float(np.median(found.edges)), 1.0)
+        out.observe("quantile_ratio", float(found.edges.max()) / middle, of="edges", quantile=1.0)
         out.checks = [found.check()]
         return out

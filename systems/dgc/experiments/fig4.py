@@ -14,6 +14,7 @@ from dgbench.lab.figure_forms import StackedTime, Sweep
 from dgbench.lab.quantities import computed
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, RunContext
+from dgbench.systems.dgc.experiments import race_runs as runs
 from dgbench.systems.dgc.experiments.common import RankGrid
 from dgbench.systems.dgc.experiments.fig5 import spread
 from dgbench.systems.dgc.experiments.race_rows import (
@@ -28,18 +29,6 @@ from dgbench.systems.dgc.experiments.race_rows import (
     over,
     phase_times,
     races_on,
-)
-from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
-    PHASES_FROM,
-    PLACED,
-    PSS,
-    PSS_TS,
-    PTS,
-    TITLES,
-    contenders,
-    jobs_of,
-    race,
 )
 from dgbench.systems.dgc.experiments.settings import FORMS, GRAPHS, HELD, standing_in
 from dgbench.systems.dgc.turns import CLOCKED
@@ -61,26 +50,26 @@ SIZES: Final[Mapping[str, Mapping[Any, Any]]] = {
 FAR: Final = 1.5
 """Communication is far longer from this factor on, and work alike below it."""
 
-RACE_FORMS: Final = replace(FORMS, labels={**FORMS.labels, "setting": TITLES})
+RACE_FORMS: Final = replace(FORMS, labels={**FORMS.labels, "setting": runs.TITLES})
 
 
 def leads(one: RaceRecord) -> Numbers:
     """Lead of the fastest baseline over the next one."""
-    first = one.best(PLACED)
+    first = one.best(runs.PLACED)
     gains = [gain(one, name, first) for name in one.baselines if name != first]
     yield {"setting": first}, min(gains, key=lambda lead: (lead.side(1.0), lead.value))
 
 
 def leads_of_pts(one: RaceRecord) -> Numbers:
     """Epochs of PSS and PSS-TS over those of PTS; on Movie, where PTS is the slowest, turned."""
-    for name in (one.named(PSS), PSS_TS):
-        slow, fast = (PTS, name) if one.dataset == "movie" else (name, PTS)
+    for name in (one.named(runs.PSS), runs.PSS_TS):
+        slow, fast = (runs.PTS, name) if one.dataset == "movie" else (name, runs.PTS)
         yield {"setting": name}, gain(one, slow, fast)
 
 
 def spent(one: RaceRecord) -> Numbers:
     """Seconds that each of the paper's baselines computes and communicates."""
-    for baseline in BASELINE_NAMES:
+    for baseline in runs.BASELINE_NAMES:
         name, dims = one.named(baseline), {"baseline": baseline}
         yield {**dims, "phase": "compute"}, Estimate(one.computing(name), rows=one.rows)
         waited = one.spent("communicate", name)
@@ -90,8 +79,8 @@ def spent(one: RaceRecord) -> Numbers:
 def waits_of_pts(one: RaceRecord) -> Numbers:
     """Communication of PTS over that of PSS and PSS-TS, by process."""
     waits = {name: one.each("phase_time", name, "communicate") for name in one.baselines}
-    for name in (one.named(PSS), PSS_TS):
-        yield {"setting": name}, over(waits[PTS], waits[name], one.rows)
+    for name in (one.named(runs.PSS), runs.PSS_TS):
+        yield {"setting": name}, over(waits[runs.PTS], waits[name], one.rows)
 
 
 def share_of_reassignment(one: RaceRecord) -> Numbers:
@@ -99,9 +88,9 @@ def share_of_reassignment(one: RaceRecord) -> Numbers:
     shares = {
         name: [s / epoch for s, epoch in zip(
             one.each("phase_time", name, "communicate"), one.seconds(name), strict=True)]
-        for name in (PSS_TS, PTS)
+        for name in (runs.PSS_TS, runs.PTS)
     }  # fmt: skip
-    yield {}, over(shares[PSS_TS], shares[PTS], one.rows)
+    yield {}, over(shares[runs.PSS_TS], shares[runs.PTS], one.rows)
 
 
 def unevenness(context: EvaluationContext) -> Numbers:
@@ -110,12 +99,12 @@ def unevenness(context: EvaluationContext) -> Numbers:
     stacks = standing_in("stack", found, lambda o: o.dataset, lambda o: o.twin)[:1]
     for one in found:
         each = {name: one.each("divergence", name) for name in one.baselines}
-        for name in (one.named(PSS), PSS_TS):
+        for name in (one.named(runs.PSS), runs.PSS_TS):
             dims = {"dataset": one.dataset, "setting": name}
-            yield dims, over(each[name], each[PTS], one.rows)
+            yield dims, over(each[name], each[runs.PTS], one.rows)
         for stack in (other for other in stacks if other.dataset != one.dataset):
             dims = {"dataset": one.dataset, "setting": "PTS over PTS on Stack"}
-            other, even = (mean_of_processes(of, "divergence", PTS) for of in (one, stack))
+            other, even = (mean_of_processes(of, "divergence", runs.PTS) for of in (one, stack))
             yield dims, apart(other, even)
 
 
@@ -139,8 +128,7 @@ WORK, WAITS = (EPINION.where(phase=phase) for phase in ("compute", "communicate"
 
 class Fig4(RankGrid, FormExperiment):
     forms = replace(
-        RACE_FORMS,
-        facts={"dataset": ("graphs", lambda name: HELD_GRAPH.get(name, name))},
+        RACE_FORMS, facts={"dataset": ("graphs", lambda name: HELD_GRAPH.get(name, name))}
     )
     name = NAME
     headline, unit = LEADS, "x"
@@ -148,7 +136,7 @@ class Fig4(RankGrid, FormExperiment):
         StackedTime(
             "fig4a", "An epoch of DySAT under three partitions", phase_times(), row="{dataset}",
             system="setting", phase="of", more=epoch_total, xlabel="time of one epoch, ms",
-            phases_from=PHASES_FROM,
+            phases_from=runs.PHASES_FROM,
         ),
         Sweep(
             "fig4b", "Work of the rank that has most over that of the one that has least",
@@ -168,9 +156,12 @@ class Fig4(RankGrid, FormExperiment):
             1.0, unit="x",
         ),
         "dgc-fig4a-epinion-pss-comm": combine.both(
-            rules.at_most(WORK.where(baseline=BASELINE_NAMES).joined_over(spread, "baseline"), FAR),
+            rules.at_most(
+                WORK.where(baseline=runs.BASELINE_NAMES).joined_over(spread, "baseline"), FAR
+            ),
             rules.at_least(
-                WAITS.where(baseline=PSS).over(WAITS.where(baseline=(PTS, PSS_TS))), FAR
+                WAITS.where(baseline=runs.PSS)
+                .over(WAITS.where(baseline=(runs.PTS, runs.PSS_TS))), FAR,
             ),
         ),
         "dgc-fig4a-movie-pts-comm": rules.all_above(
@@ -182,7 +173,8 @@ class Fig4(RankGrid, FormExperiment):
         "dgc-fig4-no-single-winner": no_single_winner,
         "dgc-fig4b-pts-stack-balance": rules.near_claim(
             of_races(
-                NAME, lambda one: [({}, mean_of_processes(one, "divergence", PTS))], on=("stack",)
+                NAME, lambda one: [({}, mean_of_processes(one, "divergence", runs.PTS))],
+                on=("stack",),
             )
         ),
         "dgc-fig4b-balance-order": rules.all_above(
@@ -205,7 +197,7 @@ class Fig4(RankGrid, FormExperiment):
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graphs = str(cell.params["graphs"])
-        chosen = contenders(*PLACED)
-        jobs = jobs_of(HELD_GRAPH.get(graphs, graphs), (MODEL,), context.preset, chosen)
+        chosen = runs.contenders(*runs.PLACED)
+        jobs = runs.jobs_of(HELD_GRAPH.get(graphs, graphs), (MODEL,), context.preset, chosen)
         sizes = {name: of[context.preset] for name, of in SIZES.items()}
-        return race(jobs, int(cell.params["ranks"]), context, control=True, **sizes)  # type: ignore[arg-type]
+        return runs.race(jobs, int(cell.params["ranks"]), context, control=True, **sizes)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from dgbench.lab.quantities import computed
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
+from dgbench.systems.dgc.experiments import race_runs as runs
 from dgbench.systems.dgc.experiments.common import RankGrid
 from dgbench.systems.dgc.experiments.fig4 import MODEL, RACE_FORMS, SIZES, TIMEOUTS_S
 from dgbench.systems.dgc.experiments.fig5 import QUARTERS
@@ -23,17 +24,6 @@ from dgbench.systems.dgc.experiments.race_rows import (
     of_placements,
     phase_times,
     races,
-)
-from dgbench.systems.dgc.experiments.race_runs import (
-    CONTIGUOUS,
-    PHASES_FROM,
-    PLACED,
-    PSS,
-    PSS_TS,
-    PTS,
-    RaceJob,
-    contenders,
-    race,
 )
 from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
 
@@ -69,8 +59,8 @@ def others_lead(context: EvaluationContext) -> Numbers:
     ahead."""
     for dataset, parts in by_graph(context).items():
         for one in parts:
-            for name in (one.named(PSS), PSS_TS):
-                slow, fast = (PTS, name) if one.part["quarter"] <= 2 else (name, PTS)
+            for name in (one.named(runs.PSS), runs.PSS_TS):
+                slow, fast = (runs.PTS, name) if one.part["quarter"] <= 2 else (name, runs.PTS)
                 yield {"dataset": dataset, **one.part, "setting": name}, gain(one, slow, fast)
 
 
@@ -78,8 +68,8 @@ def best_of_others(context: EvaluationContext) -> Numbers:
     """Epochs of PTS over those of the faster of PSS and PSS-TS."""
     for dataset, parts in by_graph(context).items():
         for one in parts:
-            best = one.best([name for name in PLACED if name != PTS])
-            yield {"dataset": dataset, **one.part, "setting": best}, gain(one, PTS, best)
+            best = one.best([name for name in runs.PLACED if name != runs.PTS])
+            yield {"dataset": dataset, **one.part, "setting": best}, gain(one, runs.PTS, best)
 
 
 def trends(context: EvaluationContext) -> Numbers:
@@ -89,19 +79,19 @@ def trends(context: EvaluationContext) -> Numbers:
     for dataset, parts in by_graph(context).items():
         if parts[0].twin:
             continue
-        pss = CONTIGUOUS if all(CONTIGUOUS in one.names for one in parts) else PSS
+        pss = runs.CONTIGUOUS if all(runs.CONTIGUOUS in one.names for one in parts) else runs.PSS
         sizes, edges = ([one.number(of) for one in parts] for of in ("vertex_steps", "edges"))
         rows = tuple(row for one in parts for row in one.rows)
-        for name in (pss, PSS_TS):
+        for name in (pss, runs.PSS_TS):
             tau = rank_correlation(sizes, [one.number("exchanged", name) for one in parts])
             yield {"dataset": dataset, "setting": name}, Estimate(tau, rows=rows)
         each = [
             rank_correlation(edges, times)
-            for times in zip(*(one.seconds(PTS) for one in parts), strict=True)
+            for times in zip(*(one.seconds(runs.PTS) for one in parts), strict=True)
         ]
-        whole = rank_correlation(edges, [one.epoch(PTS) for one in parts])
+        whole = rank_correlation(edges, [one.epoch(runs.PTS) for one in parts])
         yield (
-            {"dataset": dataset, "setting": PTS},
+            {"dataset": dataset, "setting": runs.PTS},
             Estimate(whole, min(each), max(each), rows, "timed" if max(each) > 0 else "exact"),
         )
 
@@ -123,7 +113,8 @@ class Fig5c(RankGrid, FormExperiment):
         StackedTime(
             "fig5c", "An epoch of DySAT on each quarter",
             phase_times(quarter=QUARTERS), panel="{dataset}", row="{quarter}", system="setting",
-            phase="of", more=epoch_total, xlabel="time of one epoch, ms", phases_from=PHASES_FROM,
+            phase="of", more=epoch_total, xlabel="time of one epoch, ms",
+            phases_from=runs.PHASES_FROM,
         ),
         Sweep(
             "fig5c_bytes", "Bytes that an epoch on each quarter sends",
@@ -149,10 +140,10 @@ class Fig5c(RankGrid, FormExperiment):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         parts = quarters(str(cell.params["dataset"]), context.preset)
         sizes = {name: of[context.preset] for name, of in SIZES.items()}
-        return race(parts, int(cell.params["ranks"]), context, **sizes)  # type: ignore[arg-type]
+        return runs.race(parts, int(cell.params["ranks"]), context, **sizes)  # type: ignore[arg-type]
 
 
-def quarters(dataset: str, preset: Preset) -> Iterator[RaceJob]:
+def quarters(dataset: str, preset: Preset) -> Iterator[runs.RaceJob]:
     """The four parts of a graph, each with its target."""
     bins = BINS[preset].get(dataset, BINS_OF_OTHERS.get(preset))
     graph = BY_NAME[dataset]
@@ -160,7 +151,7 @@ def quarters(dataset: str, preset: Preset) -> Iterator[RaceJob]:
     task = workload(graph, MODEL, preset, **fields)
     data = load_sequences(task)
     steps = len(data) - 1
-    chosen = contenders(*PLACED)
+    chosen = runs.contenders(*runs.PLACED)
     for quarter in QUARTERS:
         begin, end = ((quarter - past) * steps // len(QUARTERS) for past in (1, 0))
-        yield RaceJob(dataset, task, data.slice(begin, end + 1), chosen, {"quarter": quarter})
+        yield runs.RaceJob(dataset, task, data.slice(begin, end + 1), chosen, {"quarter": quarter})

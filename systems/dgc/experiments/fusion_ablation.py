@@ -181,19 +181,16 @@ def _epochs(
         for name in (SPATIAL, TEMPORAL, ON):
             for of, made in (("forward", outputs), ("backward", grads)):
                 found.observe("deviation", relative(made[name], made[OFF]), of=of, setting=name)
-    preset, turns = context.preset, 0
+    preset, timed = context.preset, context.preset not in ONE_MODEL or task.model == MAIN
     audits: list[ResultCheck] = []
     losses: dict[str, list[float]] = {}
-    if preset not in ONE_MODEL or task.model == MAIN:
+    if timed:
         taken = turns_of(trainers, TURNS[preset], SECONDS[preset])
-        losses, turns = taken.losses, len(taken.seconds[OFF])
-        for name, times in taken.seconds.items():
-            found.observe("epoch_time", median(times), setting=name)
+        losses = taken.losses
         observe_gains(found, taken.seconds, OFF)
         audits = audited(taken, task, context, data)
-    found.observe("turns", turns)
     if compare:
-        edges, checks = EdgeRecount(data), oracle.check_used(trainers, timed=turns > 0)
+        edges, checks = EdgeRecount(data), oracle.check_used(trainers, timed=timed)
         kept.keep(losses, checks)
         found.checks = [*checks, edges.vertex_steps(dealt.graph), edges.partition(dealt.placement)]
     else:

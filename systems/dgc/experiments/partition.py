@@ -1,4 +1,5 @@
-"""Traffic of every partition on the data available here (sections 2.2, 3 and 7.2)."""
+"""Traffic of every partition on the data available here, and of each switch of section 3 and each
+of our additions (sections 2.2, 3 and 7.2)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +18,7 @@ from dgbench.lab import rules
 from dgbench.lab.estimates import prefer, real_data
 from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.quantities import MeasuredQuantity, observed
-from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.study import FormExperiment
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
@@ -35,7 +37,7 @@ from dgbench.systems.dgc.partition import (
 from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
 from dgbench.systems.dgc.recount import EdgeRecount, drawn, recounted
 from dgbench.systems.dgc.refinement import hypergraph_of
-from dgbench.systems.dgc.supergraph import ChunkStatistics
+from dgbench.systems.dgc.supergraph import ChunkStatistics, cut_weight
 from dgbench.systems.dgc.volumes import SPATIAL, Shape, shape_of, traffic_of
 from dgbench.systems.dgc.workloads import workload_of
 
@@ -59,6 +61,7 @@ ANY_SPAN: Final = "chunks-any-span"
 """Chunks of a recurrence without a limit of span, as general partitioners know none."""
 
 WORKERS: Final = (4, 8)
+MOST: Final = WORKERS[-1]
 DATASETS: Final = ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow",
                    "epinions-2011-ratings", *(graph.name for graph in GRAPHS))  # fmt: skip
 TITLES: Final = {
@@ -88,10 +91,10 @@ SPATIAL_BYTES, TEMPORAL_BYTES = (
     BY_LABELS.where(of=of, model=TGCN) for of in ("spatial", "temporal")
 )
 NEEDED: Final = observed(
-    "remote_steps", per="dataset", ranks=WORKERS[-1], method="snapshots"
+    "remote_steps", per="dataset", ranks=MOST, method="snapshots"
 ).keep(prefer(real_data))  # fmt: skip
 OF_OTHERS: Final = observed("vertex_steps", per="dataset", of="longest").map(
-    lambda steps: steps - max(1, steps // WORKERS[-1])
+    lambda steps: steps - max(1, steps // MOST)
 )
 """Steps of the longest sequence but for those of one worker, which has every P-th."""
 
@@ -99,7 +102,7 @@ OF_OTHERS: Final = observed("vertex_steps", per="dataset", of="longest").map(
 def by_partition(metric: str) -> dict[str, MeasuredQuantity]:
     """A number of each partition between most workers; chunks of any span are of recurrences."""
     every = {
-        title: observed(metric, per=("model", "dataset"), ranks=WORKERS[-1], method=name)
+        title: observed(metric, per=("model", "dataset"), ranks=MOST, method=name)
         for name, title in TITLES.items()
     }
     unlimited = TITLES[ANY_SPAN]
@@ -198,18 +201,9 @@ def count_partitions(
     controls: tuple[str, ...] = ("metis",),
     rest: Callable[[Shape], Callable[[ChunkStatistics], Tensor]] | None = None,
 ) -> Measurement:
-    """Count every partition (`method`) for every model and number of workers.
-
-    `chunks-any-span` is there for recurrences, for comparison with general partitioners.
-
-    Args:
-        data: T snapshots and the target.
-        tasks: a workload for each model.
-        workers: numbers of workers.
-        settings: of the partition by chunks.
-        controls: general partitioners beside it.
-        rest: a workload model for a shape; None: vertices and edges.
-    """
+    """Count every partition (`method`) for every model and number of workers; for comparison with
+    general partitioners (`controls`) recurrences have `chunks-any-span`, too. `rest` makes the
+    workload model of a shape; None: vertices and edges."""
     found = Measurement(data=describe(data))
     notes: list[str] = []
     checks: list[ResultCheck] = []
@@ -320,3 +314,129 @@ def _placements(
             continue
         found[name] = by_chunks(graph, part, size, own, size)
     return found
+
+
+# The ablation
+
+ABLATION: Final = "partition_ablation"
+FULL = ChunkSettings()
+LEVELS = replace(PAPER, levels=8)
+VARIANTS: Final[dict[str, ChunkSettings]] = {
+    "paper": PAPER,
+    "paper, as printed": replace(PAPER, empty="literal"),
+    "paper, mean of chunks": replace(PAPER, mean="chunk"),
+    "paper, no edges in time": replace(PAPER, temporal_edges=False),
+    "paper, unit weights": replace(PAPER, weights="unit"),
+    "levels": LEVELS,
+    "levels, 4 chunks a worker": replace(LEVELS, per_worker=4),
+    "levels, 64 chunks a worker": replace(LEVELS, per_worker=64),
+    "refined, paper's labels only": replace(FULL, levels=1, starts=("labels",)),
+    "refined, labels only": replace(FULL, starts=("labels",)),
+    "refined, single moves": replace(FULL, rounds=0),
+    "refined, encoders together": replace(FULL, apart=False),
+    "refined, any span": replace(FULL, span_limit=None),
+    "refined": FULL,
+    "refined, 4 seeds": replace(FULL, seeds=4),
+    "METIS": replace(PAPER, by="metis"),
+    "METIS, refined": replace(FULL, by="metis"),
+    "KaHyPar": replace(PAPER, by="kahypar"),
+    "KaHyPar, refined": replace(FULL, by="kahypar"),
+}
+"""Words for a variant and its settings: the paper's, one change each, then ours."""
+SLOW_VARIANTS: Final = {
+    *(name for name, one in VARIANTS.items() if one.by == "kahypar"),
+    "refined, paper's labels only",
+    "refined, labels only",
+    "refined, encoders together",
+    "refined, 4 seeds",
+}
+"""Variants from full on: 6 of 10 s of a process in quick went to the last four."""
+
+BY_VARIANT: Final = observed("exchanged", per=("dataset", "model"))
+WEIGHT: Final = observed("edge_weight", per=("dataset", "model"))
+PARTS: Final = WEIGHT.per("setting")
+OPTIONS: Final[dict[str, Any]] = {
+    "panel": "{dataset}", "series": "{model}", "x": "setting", "gaps": {"x": "refined"},
+    "xlabel": "variant",
+}  # fmt: skip
+
+
+class PartitionAblation(FormExperiment):
+    forms, name = FORMS, ABLATION
+    device = "cpu"
+    axes: ClassVar = {
+        "dataset": {"smoke": DATASETS[:1], "quick": DATASETS[:1], None: DATASETS[:4]},
+        "model": {"smoke": MODELS[:1], "quick": MODELS[:1], None: MODELS},
+    }
+    group = "{dataset}/{model}"
+    timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
+    headline, unit = BY_VARIANT.where(setting="refined") / BY_VARIANT.where(setting="paper"), "x"
+    figure_forms = (
+        Sweep(ABLATION, "Bytes of an epoch by variant of the partition, 8 workers",
+              BY_VARIANT.per("setting"), scale=1e-6, ylabel="MB an epoch", **OPTIONS),
+        Sweep(f"{ABLATION}_span",
+              "Span by variant of the partition (1: all workers at once, 8: one by one)",
+              observed("span", per=("dataset", "model", "setting"), model=lambda m: m != "dysat"),
+              ylabel="vertex-steps in a row, even share = 1", **OPTIONS),
+    )  # fmt: skip
+    claims = {
+        "dgc-s41-equivalence": rules.all_equal(
+            PARTS.where(of="inside") + PARTS.where(of="between") - WEIGHT, 0
+        ),
+    }  # fmt: skip
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
+        task = workload(graph, model, context.preset, snapshots=None)
+        data = load_sequences(task)
+        long = context.preset in ("full", "paper")
+        found, wanted = Measurement(data=describe(data)), Measurement()
+        notes: list[str] = []
+        with one_thread():
+            supergraph, shape = weighted(data, task)
+            hears, edges = supergraph.incoming(), EdgeRecount(data)
+            checks = [edges.vertex_steps(supergraph)]
+            known = [name for name in VARIANTS if long or name not in SLOW_VARIANTS]
+            chosen = drawn(known, 3)
+            found.observe("edge_weight", int(supergraph.edge_weight.sum(dtype=torch.int64)) // 2)
+            for name in known:
+                settings = VARIANTS[name]
+                if context.preset == "smoke":
+                    settings = replace(settings, rounds=0)
+                try:
+                    made = partition_chunks(
+                        supergraph, shape.counts(), MOST, settings, vertices_and_edges, threads=1
+                    )
+                except UnsupportedError as error:
+                    notes.append(f"{name}: {error}")
+                    continue
+                placement, chunk = made.placement, made.chunk.numpy()
+                sent = traffic_of(supergraph, hears, placement, shape).bytes()
+                weight = weight_inside(supergraph, made.chunk), cut_weight(supergraph, made.chunk)
+                sides = [(found, sent, weight, critical_path(supergraph, placement))]
+                checks.append(edges.partition(placement, name))
+                if name in (*chosen, "refined"):
+                    weight = edges.weight(chunk, shape)
+                    sent = sum(edges.bytes(placement, shape).values())
+                    sides += [(wanted, sent, weight, edges.span(placement))]
+                    wanted.observe("edge_weight", sum(weight))
+                    inside = np.clip(chunk, 0, made.count - 1)
+                    checks.append(equal("chunks", inside, chunk, against="range of chunks"))
+                for out, size, weights, path in sides:
+                    out.observe("exchanged", size, setting=name)
+                    for of, total in zip(("inside", "between"), weights, strict=True):
+                        out.observe("edge_weight", total, of=of, setting=name)
+                    out.observe("span", 1.0 if shape.attention else path[1], setting=name)
+        found.notes = list(dict.fromkeys(notes))
+        found.checks = [*checks, *recounted(found, wanted)]
+        return found
+
+
+def weight_inside(graph: Supergraph, chunk: Tensor) -> int:
+    """Weight of the edges with both ends in a chunk, each once, summed chunk by chunk."""
+    lengths = graph.csr.indptr.diff()
+    home = torch.repeat_interleave(chunk, lengths, output_size=graph.csr.nnz)
+    inside = home == chunk[graph.csr.indices.long()]
+    sums = torch.zeros(int(chunk.max()) + 1 if chunk.numel() else 0, dtype=torch.int64)
+    sums.index_add_(0, home[inside].long(), graph.edge_weight[inside].long())
+    return int(sums.sum()) // 2

@@ -3,12 +3,10 @@ that follow (`projection`)."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
 from msgspec.structs import replace as changed
 
 from dgbench.lab.result_checks import ResultCheck, equal, summarised
@@ -16,6 +14,7 @@ from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset
+from dgbench.systems.base.calibration import copy_rate
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences
 from dgbench.systems.dgc.experiments.partition import PLACED, weighted
@@ -57,18 +56,6 @@ SCALES: Final[dict[Preset, dict[str, float]]] = {
 MEASURED: Final = ("email-eu-core", "amazon-magazine")
 """Held graphs that the cost of work is measured on: 4.5 edges per vertex-step, and 0.6."""
 EPOCHS: Final = {"full": 5, "paper": 10}
-
-
-def copy_rate(budget_s: float = 0.05) -> float:
-    """Bytes per second that one thread copies, read and written counted, at its best."""
-    source = torch.ones(16 << 20)
-    target = torch.empty_like(source).copy_(source)
-    best, end = float("inf"), time.perf_counter() + budget_s
-    while best == float("inf") or time.perf_counter() < end:
-        start = time.perf_counter()
-        target.copy_(source)
-        best = min(best, time.perf_counter() - start)
-    return 2 * source.nbytes / best
 
 
 def measure_runs(model: str, preset: Preset, checks: list[ResultCheck]) -> list[MeasuredEpoch]:
@@ -117,7 +104,7 @@ def project_twin(dataset: str, preset: Preset) -> Measurement:
     """Project every model on the twin of a graph to eight V100; the preset decides its size."""
     found = Measurement()
     with one_thread():
-        rate = copy_rate()
+        rate = copy_rate(0.05)
         rates = {
             model: fit_rates(measure_runs(model, preset, found.checks), rate) for model in MODELS
         }

@@ -14,18 +14,7 @@ from dgbench.lab.estimates import Estimate, EvaluationContext
 from dgbench.lab.quantities import MeasuredQuantity, computed, observed
 from dgbench.lab.table import Entry, Table, rows_of
 from dgbench.runtime import statistics
-from dgbench.systems.dgc.experiments.race_runs import (
-    FORMER,
-    PARTS,
-    PHASES,
-    PLACED,
-    PSS,
-    PSS_ORDERS,
-    PSS_TS,
-    PTS,
-    SHOWN,
-    labelled,
-)
+from dgbench.systems.dgc.experiments import race_runs as runs
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, standing_in
 
 
@@ -36,7 +25,6 @@ class RaceRecord:
     Attributes:
         rows: of its processes. dataset, part, model: what was trained, as of a `RaceJob`.
         names: contenders.
-        former: whether DGC's steps are those with our refinement, see `FORMER`.
     """
 
     rows: tuple[Any, ...]
@@ -44,43 +32,17 @@ class RaceRecord:
     part: Mapping[str, Any]
     model: str
     names: tuple[str, ...]
-    former: bool = False
-
-    def of(self, *names: str) -> RaceRecord | None:
-        """The race if these ran; if of DGC's steps only those with our refinement did, the race
-        with these in their place; else None."""
-        if set(names) <= set(self.names):
-            return self
-        published = {step: name for name, step in FORMER.items()}
-        kept = (published.get(name, name) for name in self.names if name not in FORMER)
-        one = replace(self, names=tuple(kept), former=True)
-        return one if set(names) <= set(one.names) else None
-
-    def title_of(self, name: str) -> str:
-        """A contender as figures name it."""
-        return f"{SHOWN.get(name, name)}{', refined' if self.former and name in FORMER else ''}"
 
     def _tables(
         self, metric: str, name: str | None = None, phase: str | None = None
     ) -> list[Table]:
         """Entries of each process of a contender, or of the race."""
-        setting = FORMER.get(name, name) if self.former and name is not None else name
-        return self._entries.get((metric, setting, phase), [])
+        return self._entries.get((metric, name, phase), [])
 
     @property
     def row(self) -> Any:
         """The row of its first process, which compared its results."""
         return self.rows[0]
-
-    @property
-    def label(self) -> str:
-        """Its dataset, or the part of it."""
-        return labelled(self.dataset, self.part)
-
-    @property
-    def key(self) -> str:
-        """Of its deviation."""
-        return f"{self.label}/{self.model}"
 
     @cached_property
     def _entries(self) -> dict[tuple[str, str | None, str | None], list[Table]]:
@@ -117,15 +79,10 @@ class RaceRecord:
         return f"{MODEL_TITLES[self.model]} on {dataset_title(self.dataset, self.twin)}"
 
     @property
-    def processes(self) -> int:
-        """Processes that raced."""
-        return len(self.rows)
-
-    @property
     def deviation(self) -> float | None:
         """Largest deviation from the oracle among its processes that compared."""
-        gaps = [row.deviation[self.key] for row in self.rows if self.key in row.deviation]
-        return max(gaps, default=None)
+        key = f"{runs.labelled(self.dataset, self.part)}/{self.model}"
+        return max((row.deviation[key] for row in self.rows if key in row.deviation), default=None)
 
     def turns(self, name: str) -> list[float]:
         """Seconds of each turn's epoch, of the slowest rank, process by process."""
@@ -161,12 +118,12 @@ class RaceRecord:
 
     def computing(self, name: str) -> float:
         """Seconds of an epoch in which ranks do not stand still for others, mean over ranks."""
-        return sum(self.spent(phase, name) for phase in PHASES if phase != "communicate")
+        return sum(self.spent(phase, name) for phase in runs.PHASES if phase != "communicate")
 
     def pairs(self, slow: str, fast: str) -> list[float]:
         """Ratios of the times of two contenders: of each process, from its turns averaged, or of
         each turn where one process ran."""
-        if self.processes > 1:
+        if len(self.rows) > 1:
             return [a / b for a, b in zip(self.seconds(slow), self.seconds(fast), strict=True)]
         return [a / b for a, b in zip(self.turns(slow), self.turns(fast), strict=True)]
 
@@ -174,18 +131,18 @@ class RaceRecord:
         """Speedup of one contender over another, process by process; of one process by turns."""
         return ratio_over([(self, slow, fast)])
 
-    def best(self, names: Sequence[str] = PLACED) -> str:
+    def best(self, names: Sequence[str] = runs.PLACED) -> str:
         """The contender with the shortest epoch; of the baselines unless others are named."""
         return min((n for n in names if n in self.names), key=self.epoch)
 
     @property
     def baselines(self) -> tuple[str, ...]:
         """The paper's three baselines; PSS by the order of snapshots with the shorter epoch."""
-        return self.named(PSS), PTS, PSS_TS
+        return self.named(runs.PSS), runs.PTS, runs.PSS_TS
 
     def named(self, baseline: str) -> str:
         """The contender that stands for a baseline of the paper, see `baselines`."""
-        return self.best(PSS_ORDERS) if baseline == PSS else baseline
+        return self.best(runs.PSS_ORDERS) if baseline == runs.PSS else baseline
 
 
 Pair = tuple[RaceRecord, str, str]
@@ -198,15 +155,12 @@ def ratio_over(pairs: Sequence[Pair], *, arithmetic: bool = False) -> Ratio:
     The mean is formed in each process first, so that ratios which share a time are resampled
     together; the interval is that over processes. Where a race has a single process, it is that of
     its turns, and says nothing of another process.
-
-    Raises:
-        InvalidInputError: no pair.
     """
     each = [one.pairs(slow, fast) for one, slow, fast in pairs]
     shared = min(map(len, each), default=0)
     join = fmean if arithmetic else geometric_mean
     joined = [join([ratios[n] for ratios in each]) for n in range(shared)]
-    single = min((one.processes for one, *_ in pairs), default=1)
+    single = min((len(one.rows) for one, *_ in pairs), default=1)
     rows = {row.id: row for one, *_ in pairs for row in one.rows}
     alone = single <= 1 and len(pairs) == 1
     nodes = None
@@ -228,12 +182,12 @@ def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[RaceRecor
     found: dict[tuple[Any, ...], list[tuple[Any, tuple[str, ...]]]] = {}
     for row in rows_of(rows, experiment=experiment, **params):
         first = Table.of([row]).where("epoch_time", turn=0)
-        for (dataset, model, *where), mine in first.by("dataset", "model", *PARTS).items():
+        for (dataset, model, *where), mine in first.by("dataset", "model", *runs.PARTS).items():
             key = dataset, model, *where, row.params.get("ranks"), row.params.get("link")
             found.setdefault(key, []).append((row, tuple(one["setting"] for one in mine)))
     records = []
     for (dataset, model, *where, _, _), each in found.items():
-        part = {name: v for name, v in zip(PARTS, where, strict=True) if v is not None}
+        part = {name: v for name, v in zip(runs.PARTS, where, strict=True) if v is not None}
         names = tuple(name for name in each[0][1] if all(name in mine for _, mine in each))
         mine = tuple({row.round: row for row, _ in each}.values())
         records.append(RaceRecord(mine, dataset, part, model, names))
@@ -242,18 +196,14 @@ def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[RaceRecor
     return sorted(
         records,
         key=lambda r: (
-            order.get(r.dataset, len(order)),
-            r.label,
-            models[r.model],
+            order.get(r.dataset, len(order)), runs.labelled(r.dataset, r.part), models[r.model]
         ),
-    )
+    )  # fmt: skip
 
 
 def running(found: Sequence[RaceRecord], *names: str) -> list[RaceRecord]:
-    """Races in which all of these contenders ran, see `RaceRecord.of`; those in which DGC had our
-    refinement alone only where there are no others."""
-    mine = [one for one in (race.of(*names) for race in found) if one is not None]
-    return [one for one in mine if not one.former] or mine
+    """Races in which all of these contenders ran."""
+    return [one for one in found if set(names) <= set(one.names)]
 
 
 def real(found: Sequence[RaceRecord]) -> list[RaceRecord]:
@@ -273,14 +223,14 @@ def of_placements(
 ) -> MeasuredQuantity:
     """Numbers of the placements without chunks by dataset, and by these parts of it."""
     per = ("dataset", *parts, "setting")
-    every = observed(metric, per=per, model=lambda name: True, setting=PLACED)
+    every = observed(metric, per=per, model=lambda name: True, setting=runs.PLACED)
     return every.where(**parts, **where).pooled("median")
 
 
 def phase_times(**parts: tuple[Any, ...]) -> dict[str, MeasuredQuantity]:
     """Seconds of an epoch in which ranks do not stand still for others, and in which they do."""
     spent = of_placements("phase_time", parts)
-    own = tuple(phase for phase in PHASES if phase != "communicate")
+    own = tuple(phase for phase in runs.PHASES if phase != "communicate")
     return {
         "compute": spent.where(phase=own).joined_over(sum, "phase"),
         "communicate": spent.where(phase="communicate"),
@@ -292,7 +242,7 @@ def epoch_total(
 ) -> Mapping[str, float]:
     """Median epoch of a contender, as the total of its bar."""
     every = of_placements("epoch_time", turn=lambda n: n is not None)
-    epochs = every.per(*(name for name in PARTS if name in dims)).estimates(context)
+    epochs = every.per(*(name for name in runs.PARTS if name in dims)).estimates(context)
     (total,) = (value for at, value in epochs.items() if {*at} <= dims.items())
     return {"total": total.value}
 

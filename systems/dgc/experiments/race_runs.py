@@ -55,9 +55,7 @@ PLAIN, EXACT, DGC = LADDER_NAMES = tuple(f"{name}, labels once" for name in LADD
 """DGC as published, step by step: labels are propagated once, and workers are not refined."""
 ADDED: Final = "DGC"
 """DGC with our refinement of its partition, DGC + dgbench; rows have called it so all along."""
-FORMER: Final[Mapping[str, str]] = dict(zip(LADDER_NAMES, LADDER, strict=True))
-"""Steps of DGC in races that had our refinement throughout, by what they stood for."""
-SHOWN: Final = {**FORMER, ADDED: "DGC + dgbench"}
+SHOWN: Final = {**dict(zip(LADDER_NAMES, LADDER, strict=True)), ADDED: "DGC + dgbench"}
 """Forms of DGC as figures name them."""
 PAPER_NAMES: Final = (*BASELINE_NAMES, *LADDER_NAMES)
 CONTIGUOUS: Final = "PyGT-PSS contiguous"
@@ -113,21 +111,16 @@ KEPT_OF_OTHERS: Final = (3, 10, 40, None)
 _SETTINGS: Final[Mapping[str, ChunkRankSettings]] = {
     **{name: BASELINES[name] for name in PLACED},
     **{
-        fused: replace(LADDER[FORMER[EXACT]], partition=BASELINES[name].partition)
+        fused: replace(LADDER[SHOWN[EXACT]], partition=BASELINES[name].partition)
         for name, fused in FUSED.items()
     },
-    **{name: LADDER[step] for name, step in FORMER.items()},
+    **{name: LADDER[SHOWN[name]] for name in LADDER_NAMES},
     ADDED: REFINED,
 }
 
 
 def contenders(*names: str, link: Link = "gloo") -> dict[str, ChunkRankSettings]:
-    """Settings of contenders by name, in the order of `EVERY`.
-
-    Args:
-        names: which of `EVERY`; without any the paper's six.
-        link: what rows travel over.
-    """
+    """Settings of contenders by name, in the order of `EVERY`; without names the paper's six."""
     wanted, wire = names or PAPER_NAMES, WIRE if link == "wire" else None
     return {name: replace(_SETTINGS[name], wire=wire) for name in EVERY if name in wanted}
 
@@ -213,18 +206,12 @@ def race(
     """Run the races of a cell one after the other and put what they found into one row.
 
     Args:
-        jobs: at least one; their data are all twins or none is.
-        ranks: P.
-        context: of the cell.
-        least: turns of each contender that count, at least.
-        budget_s: seconds of turns of each race, warm-up included, at least.
+        least, budget_s: turns of each contender that count, and seconds of turns, warm-up included,
+            of each race; both at least.
         total_s: seconds of the cell: of what is left of them, a race takes its share for turns.
         timeout_s: of the cell; each race gets what is left.
         control: the first contender races itself, too: an A/A pair of each race.
         clocked: epochs that phases are taken from; with 0 a row has none.
-
-    Raises:
-        UnsupportedError: no race.
     """
     begin = time.perf_counter()
     before_ranks()
@@ -300,7 +287,6 @@ def _keep(
             observe("epoch_time", s, turn=turn)
         for phase, s in turns.phases[name].items():
             observe("phase_time", s, phase=phase)
-        observe("preparation_time", turns.prepare_s[name])
         observe("divergence", turns.divergence(name))
         if name in turns.accuracy:
             observe("accuracy", turns.accuracy[name])

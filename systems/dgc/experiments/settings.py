@@ -171,14 +171,8 @@ def snapshots(preset: Preset) -> int | None:
 
 
 def workload(graph: ChunkedGraph, model: str, preset: Preset, **fields: object) -> SequenceWorkload:
-    """Our training task with the paper's settings (7.1) on one graph.
-
-    Args:
-        graph: one of `ALL`.
-        model: one of `MODELS`.
-        preset: decides scale and snapshots.
-        **fields: fields of `SequenceWorkload` that go before these.
-    """
+    """Our training task with the paper's settings (7.1) on one graph, at a preset's scale and
+    snapshots; `fields` are those of `SequenceWorkload` that go before these."""
     from dgbench.systems.base.sequences import SequenceWorkload
 
     return SequenceWorkload(

@@ -16,16 +16,9 @@ from dgbench.runtime.ranks import launch
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.sequences import load_sequences
+from dgbench.systems.dgc.experiments import stale_base as stale
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
-from dgbench.systems.dgc.experiments.stale_base import (
-    DROP,
-    HELD_NAMES,
-    LOST,
-    ROWS,
-    RUN,
-    SAVED,
-    StaleTable,
-)
+from dgbench.systems.dgc.experiments.stale_base import StaleTable
 from dgbench.systems.dgc.experiments.stale_runs import (
     WORKERS,
     StaleJob,
@@ -48,8 +41,8 @@ Sums in another order may move a row across its threshold, and what it held then
 CHECKED: Final = {"smoke": (), "quick": MODELS[:1], None: MODELS}
 """Models that ranks train beside one process."""
 
-BYTES = observed("memory", per=(*RUN, "method"))
-THRESHOLD = observed("threshold", per=RUN)
+BYTES = observed("memory", per=(*stale.RUN, "method"))
+THRESHOLD = observed("threshold", per=stale.RUN)
 CHANGE = THRESHOLD.where(of="last") - THRESHOLD.where(of="first")
 """Change of theta / D over a training."""
 
@@ -63,14 +56,17 @@ class StaleAblation(StaleTable):
     }  # fmt: skip
     graphs = {
         **dict.fromkeys(("smoke", "quick"), (("wikipedia",),)),
-        **dict.fromkeys(("full", "paper"), tuple((name,) for name in HELD_NAMES)),
+        **dict.fromkeys(("full", "paper"), tuple((name,) for name in stale.HELD_NAMES)),
     }
-    headline = ROWS.where(dataset=HELD_NAMES, setting=_FULL[1:]).mean_over("dataset", "model")
+    headline = stale.ROWS.where(dataset=stale.HELD_NAMES, setting=_FULL[1:]).mean_over(
+        "dataset", "model"
+    )
     unit = "%"
     figure_forms = (
         Sweep(
             "stale_ablation", "Rows saved and accuracy lost by each choice",
-            {name: one.where(setting=_FULL[1:]) for name, one in ((SAVED, ROWS), (LOST, DROP))},
+            {stale.SAVED: stale.ROWS.where(setting=_FULL[1:]),
+             stale.LOST: stale.DROP.where(setting=_FULL[1:])},
             panel="of", series="{dataset}, {model}", x="{setting}", xlabel="choice", ylabel="",
             ylog=False, sort=False,
         ),

@@ -209,13 +209,8 @@ def table_row(
     quantity: MeasuredQuantity, sign: Callable[[Mapping[str, Estimate]], int], within: float,
     printed: Callable[[Mapping[str, float]], Mapping[str, float]], unit: str,
 ) -> Rule:  # fmt: skip
-    """The printed numbers of a row of Table 2 or 3, all of them on every graph; where they are
-    missed the sign decides.
-
-    Args:
-        sign: of the numbers of a graph by setting. within: tolerance of a printed number.
-        printed: the claim's value -> numbers by setting. unit: of them.
-    """
+    """The printed numbers of a row of Table 2 or 3 (`printed`: of the claim's value, by setting),
+    all of them on every graph; where they are missed the sign of a graph's numbers decides."""
 
     def rule(context: EvaluationContext) -> RuleOutcome:
         wanted = printed(context.claim.value)

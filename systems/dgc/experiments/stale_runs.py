@@ -102,9 +102,7 @@ class StaleJob:
     """Runs on one graph and model that share data and placement.
 
     Attributes:
-        dataset, model: of the settings of experiments.
         stale: names in `STALE`, run one after the other.
-        preset: of the sizes.
         epochs: None takes the preset's.
         changes: epochs whose change of embeddings is kept, of the first run.
         seed: of parameters and of what is held out.
@@ -143,10 +141,8 @@ class Learned:
     """One run.
 
     Attributes:
-        accuracy: with fresh rows, mean of the last epochs.
-        tested: vertex-steps it is measured on.
+        accuracy, tested: mean of the last epochs with fresh rows, on so many vertex-steps.
         totals: traffic of all workers and epochs.
-        losses: of every epoch.
         shares: theta / D of every epoch, 1-based from the first; 0 where everything was sent.
         cache_bytes, cache_formula: copies of senders, measured and 4 W for each row.
     """
@@ -162,15 +158,12 @@ class Learned:
 
 @dataclass(slots=True)
 class StaleJobResult:
-    """Result of a job.
+    """Runs of a job by setting, and their checks.
 
     Attributes:
-        learned: by setting.
         changes: epoch -> distances between outputs of that epoch and the one before, [V].
-        data: the `data` field of a measurement.
         untrained: accuracy on the same vertex-steps of predictors that train nothing, by name.
         gap: relative difference of the first loss from the oracle's.
-        checks: of all runs.
     """
 
     learned: dict[str, Learned]
@@ -236,15 +229,9 @@ def run_job(job: StaleJob) -> StaleJobResult:
 
 @dataclass(slots=True)
 class _EpochRecord:
-    """Record of a run in progress.
-
-    Attributes:
-        changing: epochs whose change of outputs is kept.
-        epochs: those before which parameters are kept, with the epoch before each.
-        changes: distances between outputs of an epoch and the one before.
-        output, gradients: of the first epoch.
-        states: parameters before an epoch.
-    """
+    """Record of a run in progress: output and gradients of its first epoch, distances between
+    outputs of the epochs `changing` and of those before each, and parameters before `epochs` and
+    before the epoch that precedes each."""
 
     changing: Sequence[int] = ()
     epochs: Sequence[int] = ()
@@ -310,15 +297,8 @@ def _train(trainer: StaleWorkers, job: StaleJob, record: _EpochRecord) -> Learne
 
 
 def run_jobs(jobs: Sequence[StaleJob], *, timeout_s: float) -> list[StaleJobResult]:
-    """Run jobs in as many processes as there are cores, at most two, each started once.
-
-    Args:
-        jobs: in order of falling cost, if it is known, so that both end alike.
-        timeout_s: of all of them.
-
-    Raises:
-        RankError: one failed.
-    """
+    """Run jobs, the costliest first, in as many processes as there are cores, at most two, each
+    started once."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     processes = min(2, cores or 1, len(jobs))
     (asked,) = drawn(range(len(jobs)), 1)

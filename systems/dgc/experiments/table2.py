@@ -14,30 +14,12 @@ from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.quality import TITLES, quality, scores_by_seed
 from dgbench.lab.quantities import MeasuredQuantity
 from dgbench.lab.table import Table
+from dgbench.systems.dgc.experiments import stale_base as stale
 from dgbench.systems.dgc.experiments.settings import GRAPHS, with_stand_ins
-from dgbench.systems.dgc.experiments.stale_base import (
-    DROP,
-    HELD_NAMES,
-    LOST,
-    ROWS,
-    SAVED,
-    SEEDED,
-    TABLE_GRAPHS,
-    THETAS,
-    WITHIN_POINTS,
-    WITHIN_SAVED,
-    StaleTable,
-    by_graph,
-    costs,
-    longest,
-    most_seeds,
-    rises,
-    table_row,
-    trade_off,
-)
+from dgbench.systems.dgc.experiments.stale_base import StaleTable
 
-_ALL = ("without", *THETAS)
-BY_THETA = {SAVED: ROWS, LOST: DROP}
+_ALL = ("without", *stale.THETAS)
+BY_THETA = {stale.SAVED: stale.ROWS, stale.LOST: stale.DROP}
 
 
 def points_lost(printed: Mapping[str, float]) -> dict[str, float]:
@@ -59,9 +41,11 @@ def monotone(context: EvaluationContext) -> outcomes.RuleOutcome:
     """Rule: a larger threshold saves more and costs accuracy, on every held graph; where some have
     fewer seeds, those with most of them decide."""
     less, lost = (
-        by_graph(one.where(dataset=HELD_NAMES, setting=tuple(THETAS)).keep(most_seeds)
-                 .estimates(context))
-        for one in (ROWS, DROP)
+        stale.by_graph(
+            one.where(dataset=stale.HELD_NAMES, setting=tuple(stale.THETAS))
+            .keep(stale.most_seeds).estimates(context)
+        )
+        for one in (stale.ROWS, stale.DROP)
     )  # fmt: skip
     lost = {name: of for name, of in lost.items() if len(of) > 1}
     if not lost:
@@ -70,8 +54,8 @@ def monotone(context: EvaluationContext) -> outcomes.RuleOutcome:
     for name, of in lost.items():
         savings = [less[name][setting].value for setting in of]
         title = context.forms.label("dataset", name)
-        sides.append((title, costs(of) if all(a < b for a, b in pairwise(savings)) else -1))
-        ends[("dataset", name),] = of[max(of, key=THETAS.__getitem__)]
+        sides.append((title, stale.costs(of) if all(a < b for a, b in pairwise(savings)) else -1))
+        ends[("dataset", name),] = of[max(of, key=stale.THETAS.__getitem__)]
     every = [one for name, of in lost.items() for one in (*of.values(), *less[name].values())]
     return replace(
         outcomes.outcome(context, ends, "points"),
@@ -83,14 +67,14 @@ def monotone(context: EvaluationContext) -> outcomes.RuleOutcome:
 def first_enough(context: EvaluationContext) -> outcomes.RuleOutcome:
     """Rule: the smallest threshold at which Movie saves about as much as Stack at 0.3 D: at most
     five percent of the traffic less, as in Table 2."""
-    stack = at(ROWS, "0.3D", "stack").joined_over(min, "dataset").estimates(context)
-    movie = at(ROWS, tuple(THETAS), "movie").where(dataset="movie").estimates(context)
+    stack = at(stale.ROWS, "0.3D", "stack").joined_over(min, "dataset").estimates(context)
+    movie = at(stale.ROWS, tuple(stale.THETAS), "movie").where(dataset="movie").estimates(context)
     if not stack or not movie:
         return outcomes.RuleOutcome(lacking="needs the real Movie and a graph of Stack's site")
     (bar,) = stack.values()
     enough = [
         dict(coords)["setting"] for coords, one in movie.items()
-        if one.value >= bar.value - WITHIN_SAVED
+        if one.value >= bar.value - stale.WITHIN_SAVED
     ]  # fmt: skip
     first = enough[0] if enough else "none"
     side = 1 if first == str(context.claim.value) else -1
@@ -105,7 +89,7 @@ def below(context: EvaluationContext, dims: Mapping[str, Any], one: Estimate) ->
     scores = Table.of(context.rows, experiment=context.experiment).where(
         "accuracy", of=None, dataset=dims["dataset"]
     )
-    scores = Table(longest(list(scores), context))
+    scores = Table(stale.longest(list(scores), context))
     own, fresh = (
         scores_by_seed(scores.where("accuracy", method=None, setting=name))
         for name in (dims["setting"], "without")
@@ -119,32 +103,35 @@ def below(context: EvaluationContext, dims: Mapping[str, Any], one: Estimate) ->
 class Table2(StaleTable):
     name = "table2"
     presets = (*SPEED_PRESETS, "quality")
-    settings = {"smoke": ("without", "0.5D"), **dict.fromkeys(("quick", *TABLE_GRAPHS), _ALL)}
-    graphs = {**TABLE_GRAPHS, "quick": (SEEDED, ("sx-mathoverflow", "amazon-magazine"))}
-    seeded = {"quick": (SEEDED,)}
-    headline = ROWS.where(dataset=HELD_NAMES, setting=tuple(THETAS)).mean_over("dataset", "model")
+    settings = {"smoke": ("without", "0.5D"), **dict.fromkeys(("quick", *stale.TABLE_GRAPHS), _ALL)}
+    graphs = {**stale.TABLE_GRAPHS, "quick": (stale.SEEDED, ("sx-mathoverflow", "amazon-magazine"))}
+    seeded = {"quick": (stale.SEEDED,)}
+    headline = stale.ROWS.where(dataset=stale.HELD_NAMES, setting=tuple(stale.THETAS)).mean_over(
+        "dataset", "model"
+    )
     unit = "%"
     figure_forms = (
         Sweep(
             "table2", "Rows saved and accuracy lost by a fixed threshold, DySAT",
-            {name: one.where(setting=tuple(THETAS)).per("theta") for name, one in BY_THETA.items()},
+            {name: one.where(setting=tuple(stale.THETAS)).per("theta")
+             for name, one in BY_THETA.items()},
             panel="of", series="{dataset}", x="theta", more=below, xlabel="theta / D", ylabel="",
             xlog=False, ylog=False,
         ),
     )  # fmt: skip
     claims = {
         **{
-            f"dgc-tab2-{of}-{graph.title.lower()}": table_row(
+            f"dgc-tab2-{of}-{graph.title.lower()}": stale.table_row(
                 quantity.where(model="dysat").keep(with_stand_ins(graph.name, any_graph=True)), *how
             )
             for graph in GRAPHS
             for of, quantity, *how in (
-                ("acc", DROP, costs, WITHIN_POINTS, points_lost, "points lost"),
-                ("comm", ROWS, rises, WITHIN_SAVED, dict, "% saved"),
+                ("acc", stale.DROP, stale.costs, stale.WITHIN_POINTS, points_lost, "points lost"),
+                ("comm", stale.ROWS, stale.rises, stale.WITHIN_SAVED, dict, "% saved"),
             )
         },
-        "dgc-s52-stack-03d": trade_off(
-            at(ROWS, "0.3D", "stack"), at(DROP, "0.3D", "stack"),
+        "dgc-s52-stack-03d": stale.trade_off(
+            at(stale.ROWS, "0.3D", "stack"), at(stale.DROP, "0.3D", "stack"),
             lambda value: (value["traffic_saved"], 100 * value["accuracy_drop"]),
         ),
         "dgc-s52-movie-05d": first_enough,

@@ -12,6 +12,7 @@ from dgbench.lab.entry_rules import near_entries
 from dgbench.lab.estimates import Coords, Estimate, EvaluationContext
 from dgbench.lab.experiment import SPEED_PRESETS
 from dgbench.lab.figure_forms import Sweep
+from dgbench.systems.dgc.experiments import stale_base as stale
 from dgbench.systems.dgc.experiments.settings import (
     GRAPHS,
     MODEL_OF,
@@ -19,35 +20,19 @@ from dgbench.systems.dgc.experiments.settings import (
     MODELS,
     with_stand_ins,
 )
-from dgbench.systems.dgc.experiments.stale_base import (
-    BYTES,
-    DROP,
-    HELD_NAMES,
-    LOST,
-    ROWS,
-    SAVED,
-    SEEDS,
-    TABLE_GRAPHS,
-    WITHIN_POINTS,
-    WITHIN_SAVED,
-    StaleTable,
-    costs,
-    rises,
-    table_row,
-    trade_off,
-)
+from dgbench.systems.dgc.experiments.stale_base import StaleTable
 from dgbench.systems.dgc.experiments.table2 import points_lost
 
 STALE = ("0.3D", "0.5D", "0.7D", "adaptive", "past")
 _ALL = ("without", *STALE)
 HELD_MEANS = {
-    name: one.where(dataset=HELD_NAMES, setting=STALE).mean_over("dataset", "model")
-    for name, one in (("rows", ROWS), ("bytes", BYTES), ("accuracy", DROP))
+    name: one.where(dataset=stale.HELD_NAMES, setting=STALE).mean_over("dataset", "model")
+    for name, one in (("rows", stale.ROWS), ("bytes", stale.BYTES), ("accuracy", stale.DROP))
 }
 """Means over models and held graphs, as a twin may decide nothing here."""
-HELD_ROWS = ROWS.where(dataset=HELD_NAMES, setting=STALE[:-1])
+HELD_ROWS = stale.ROWS.where(dataset=stale.HELD_NAMES, setting=STALE[:-1])
 LEAST, MOST = (HELD_ROWS.joined_over(pick, "dataset", "model", "setting") for pick in (min, max))
-HALF = ROWS.where(setting="0.5D")
+HALF = stale.ROWS.where(setting="0.5D")
 TOP = HALF.where(model="dysat").keep(with_stand_ins("stack"))
 OTHERS = HALF.where(model="mpnn_lstm_bare").keep(with_stand_ins("movie", any_graph=True))
 """Savings of the paper's example of how far apart one threshold's are."""
@@ -69,21 +54,21 @@ def mean_with_interval(
 
 def panel_of(context: EvaluationContext, dims: Mapping[str, Any], one: Estimate) -> dict[str, str]:
     """Panel of a mean."""
-    return {"panel": LOST if dims["of"] == "accuracy" else SAVED}
+    return {"panel": stale.LOST if dims["of"] == "accuracy" else stale.SAVED}
 
 
 class Table3(StaleTable):
     name = "table3"
     presets = (*SPEED_PRESETS, "quality")
     # Three models cost three times Table 2: in quick the noise of the test stands for seeds.
-    seeds = {"smoke": (1,), "quick": (1,), None: SEEDS}
+    seeds = {"smoke": (1,), "quick": (1,), None: stale.SEEDS}
     models = MODELS
     settings = {
         "smoke": ("without", "adaptive"), "quick": _ALL[:-1],
         **dict.fromkeys(("full", "paper", "quality"), _ALL),
     }  # fmt: skip
     # One graph has time for three models in quick; Table 2 trains the others.
-    graphs = {**TABLE_GRAPHS, "quick": (("amazon-magazine",),)}
+    graphs = {**stale.TABLE_GRAPHS, "quick": (("amazon-magazine",),)}
     headline, unit = HELD_MEANS["rows"], "%"
     figure_forms = (
         Sweep(
@@ -91,7 +76,7 @@ class Table3(StaleTable):
             {
                 f"{MODEL_TITLES[model]}: {panel}": one.where(model=model, setting=STALE)
                 for model in MODELS
-                for panel, one in (("rows saved (%)", ROWS), (LOST, DROP))
+                for panel, one in (("rows saved (%)", stale.ROWS), (stale.LOST, stale.DROP))
             },
             panel="of", series="{setting}", x="{dataset}", xlabel="graph", ylabel="", ylog=False,
             sort=False,
@@ -104,25 +89,26 @@ class Table3(StaleTable):
     )  # fmt: skip
     claims = {
         **{
-            f"dgc-tab3-{of}-{graph.title.lower()}-{title.lower()}": table_row(
+            f"dgc-tab3-{of}-{graph.title.lower()}-{title.lower()}": stale.table_row(
                 quantity.where(model=model).keep(with_stand_ins(graph.name, any_graph=True)), *how
             )
             for graph in GRAPHS
             for title, model in MODEL_OF.items()
             for of, quantity, *how in (
-                ("acc", DROP, costs, WITHIN_POINTS, points_lost, "points lost"),
-                ("comm", ROWS, rises, WITHIN_SAVED, dict, "% saved"),
+                ("acc", stale.DROP, stale.costs, stale.WITHIN_POINTS, points_lost, "points lost"),
+                ("comm", stale.ROWS, stale.rises, stale.WITHIN_SAVED, dict, "% saved"),
             )
         },
         "dgc-s733-comm-range": combine.or_direction(
-            near_entries({"low": LEAST, "high": MOST}, points=WITHIN_SAVED),
+            near_entries({"low": LEAST, "high": MOST}, points=stale.WITHIN_SAVED),
             rules.all_above(LEAST, 0.0),
         ),
         "dgc-s733-adaptive-mean": combine.shown_beside(
-            trade_off(
-                ROWS.where(dataset=HELD_NAMES, setting="adaptive").mean_over("dataset", "model"),
+            stale.trade_off(
+                HELD_MEANS["rows"].where(setting="adaptive"),
                 replace(
-                    DROP.where(dataset=HELD_NAMES, setting="adaptive"), after=(mean_with_interval,)
+                    stale.DROP.where(dataset=stale.HELD_NAMES, setting="adaptive"),
+                    after=(mean_with_interval,),
                 ),
                 lambda value: (value["traffic_saved"], value["accuracy_drop"]),
             ),
@@ -132,11 +118,11 @@ class Table3(StaleTable):
             rules.all_above(
                 TOP.joined_over(max, "dataset").less(OTHERS.joined_over(max, "dataset")), 0.0
             ),
-            near_entries({"DySAT_Stack": TOP, "MPNN-LSTM": OTHERS}, points=WITHIN_SAVED),
+            near_entries({"DySAT_Stack": TOP, "MPNN-LSTM": OTHERS}, points=stale.WITHIN_SAVED),
         ),
-        "dgc-s733-static-epinion": trade_off(
-            ROWS.where(model="dysat", setting="0.5D").keep(EPINION),
-            DROP.where(model="dysat", setting="0.5D").keep(EPINION),
+        "dgc-s733-static-epinion": stale.trade_off(
+            stale.ROWS.where(model="dysat", setting="0.5D").keep(EPINION),
+            stale.DROP.where(model="dysat", setting="0.5D").keep(EPINION),
             lambda value: (
                 value["traffic_saved"], 100 * (value["accuracy_from"] - value["accuracy_to"])
             ),

@@ -32,12 +32,7 @@ from dgbench.systems.esdg.experiments.recount import (
     epoch_traffic,
     redistributed,
 )
-from dgbench.systems.esdg.experiments.settings import (
-    BY_NAME,
-    FORMS,
-    MODELS,
-    workload,
-)
+from dgbench.systems.esdg.experiments.settings import BY_NAME, FORMS, MODELS, workload
 from dgbench.systems.esdg.experiments.trainer_race import TrainerRace
 from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap
 
@@ -242,7 +237,6 @@ def _turns(task: TimelineWorkload, data: Any, context: RunContext, kind: str) ->
         observe_control(row, seconds[ON], seconds[AGAIN], setting=ON)
     main = seconds[ON if ON in seconds else OFF]
     row.observe("epoch_time", median(main), samples=main)
-    row.observe("turns", len(main))
     row.deviation = race.deviation(row.checks)
     return row
 
@@ -273,7 +267,6 @@ def _reuse(task: TimelineWorkload, data: Any, context: RunContext) -> Measuremen
     observe_speedup(row, turns.seconds["repeated"], turns.seconds["reused"], setting="reuse")
     samples = turns.seconds["reused"]
     row.observe("epoch_time", median(samples), samples=samples)
-    row.observe("processes", 2)
     checks = turns.checks(oracle)
     row.deviation = {"loss": largest_gap(checks, "losses")}
     row.checks = [*checks, equal("counters", sent, wanted, against=OVER_PAIRS)]

@@ -46,12 +46,6 @@ class Changes:
         """The first `steps` snapshots."""
         return Changes(self.entries[:steps], self.added[:steps], self.removed[:steps])
 
-    @property
-    def share(self) -> float:
-        """delta: (a + r) / n over all snapshots but the first; 0 where they hold nothing."""
-        entries = int(self.entries[1:].sum())
-        return float((self.added[1:] + self.removed[1:]).sum() / entries) if entries else 0.0
-
     def each_plain(self) -> np.ndarray:
         """Bytes of each snapshot as coordinates, int64[T]."""
         return self.entries * plain_bytes(1)
@@ -121,8 +115,3 @@ def smallest_length(fits: Callable[[int], bool], most: int) -> int | None:
     """The smallest length of a smoothing that fits, as all longer ones do; None beyond `most`."""
     found = 1 + bisect_left(range(1, most + 1), True, key=fits)
     return found if found <= most else None
-
-
-def formula(share: float) -> float:
-    """The gain of a difference: 20 / (4 + 16 delta)."""
-    return plain_bytes(1) / (difference_bytes(0, 0, 1) + share * difference_bytes(1, 0, 0))

@@ -86,7 +86,7 @@ class Encoding(FormExperiment):
             rules.all_equal(SENT.where(format="sent") - SENT.where(format="formula"), 0),
             MADE_AS_COUNTED,
             whatever_ran=True,
-        ),
+        )
     }
 
     def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
@@ -103,14 +103,8 @@ class Encoding(FormExperiment):
 
 
 def made_pair(vertices: int, entries: int, share: float, seed: int = 1) -> tuple[Csr, Csr]:
-    """Two random snapshots of about `entries` entries, of which `share` differ (a + r over n).
-
-    Args:
-        vertices: N; entries are spread evenly over all pairs.
-        entries: n of each.
-        share: delta, 0 to 2.
-        seed: of the draw.
-    """
+    """Two random snapshots of N vertices and about n entries each, spread evenly over all pairs, of
+    which a share delta, from 0 to 2, differ (a + r over n)."""
     draw = torch.Generator().manual_seed(seed)
     pool = round(entries * (1 + share / 2))
     steps = torch.empty(pool, dtype=torch.float64).exponential_(generator=draw)
@@ -136,7 +130,7 @@ def _pair(name: str, context: RunContext) -> Measurement:
     sent = encode(old, new, threads=1)
     removed, added = count_changes(old, new)
     formula = difference_bytes(added, removed, new.nnz)
-    counted = _counts([new], [sent], formula)
+    counted = _counts([sent], formula)
     here = torch.device(context.device)
     base = replace(old, indptr=old.indptr.to(here), indices=old.indices.to(here))
     arrived = sent.with_tensors([t.to(here) for t in sent.tensors])
@@ -157,7 +151,6 @@ def _pair(name: str, context: RunContext) -> Measurement:
     counted.checks.append(equal("entries", entry_keys(rebuilt), entry_keys(new), against=ENCODED))
     seconds = {job: median(times) for job, times in taken.items()}
     counted.observe("operation_time", seconds["encode"], samples=taken["encode"])
-    counted.observe("operation_time", seconds["rebuild"], of="rebuild")
     counted.observe("throughput", (old.nnz + new.nnz) / seconds["encode"], of="keys")
     counted.observe("bandwidth", moved / seconds["rebuild"], of="rebuild")
     counted.observe("bandwidth", 2 * (moved // 2) / seconds["copy"], of="copy")
@@ -165,21 +158,14 @@ def _pair(name: str, context: RunContext) -> Measurement:
     return counted
 
 
-def _counts(snapshots: Sequence[Csr], sent: Sequence[Difference], formula: int) -> Measurement:
-    """Entries of snapshots and bytes by format, those that are sent from their arrays."""
+def _counts(sent: Sequence[Difference], formula: int) -> Measurement:
+    """Bytes of what is sent, counted and by the formula, and those of its arrays."""
     found = Measurement()
-    found.observe("edges", sum(csr.nnz for csr in snapshots))
     counts = {"sent": sum(d.nbytes for d in sent), "formula": formula}
     for format_, count in counts.items():
         found.observe("topology_sent", count, format=format_)
-    plain = sum(plain_bytes(csr.nnz) for csr in snapshots)
-    found.observe("topology_sent", plain, format="plain")
-    arrays = sum(
-        array.numpy().nbytes
-        for d in sent
-        for array in (d.removed, d.added, d.values)
-        if array is not None
-    )
+    every = [array for d in sent for array in (d.removed, d.added, d.values)]
+    arrays = sum(array.numpy().nbytes for array in every if array is not None)
     found.checks = [equal("counters", counts, dict.fromkeys(counts, arrays), against=ARRAYS)]
     return found
 
@@ -189,26 +175,18 @@ def _sequence(name: str, context: RunContext) -> Measurement:
     found = Occurrences.of(graph, context.preset)
     kept = snapshots(context.preset)
     raw = found.snapshots(life=graph.edge_life)[0 if kept is None else -kept :]
-    start = time.process_time()
     sent = encode_sequence(raw)
-    prepare_s = time.process_time() - start
     expected = plain_bytes(raw[0].nnz)
     for before, csr in pairwise(raw):
         removed, added = count_changes(before, csr)
         whole = removed + added > csr.nnz
         expected += plain_bytes(csr.nnz) if whole else difference_bytes(added, removed, csr.nnz)
     made: list[Csr] = []
-    start = time.process_time()
     for difference in sent:
         made.append(rebuild(made[-1] if made else None, difference, check=False))
-    rebuild_s = time.process_time() - start
-    counted = _counts(raw, sent, expected)
-    counted.observe("snapshots", len(raw))
-    counted.observe("snapshots", sum(d.plain for d in sent), format="plain")
-    rebuilt, encoded = ({str(t): entry_keys(csr) for t, csr in enumerate(of)} for of in (made, raw))
-    counted.observe("preparation_time", prepare_s)
-    counted.observe("operation_time", rebuild_s, of="rebuild")
+    counted = _counts(sent, expected)
     counted.data = found.data
+    rebuilt, encoded = ({str(t): entry_keys(csr) for t, csr in enumerate(of)} for of in (made, raw))
     counted.checks.append(equal("entries", rebuilt, encoded, against=ENCODED))
     return counted
 

@@ -32,28 +32,9 @@ from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import turn_rounds
+from dgbench.systems.esdg.experiments import settings
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences
-from dgbench.systems.esdg.experiments.recount import (
-    RawEdges,
-    agree,
-    changes_check,
-    epoch_traffic,
-)
-from dgbench.systems.esdg.experiments.settings import (
-    ALL,
-    BY_NAME,
-    FORMS,
-    GRAPHS,
-    LEDGER,
-    MODELS,
-    PAPERS_GRAPHS,
-    RACE_TITLES,
-    RANKS,
-    SMOOTHING,
-    SnapshotGraph,
-    snapshots,
-    workload,
-)
+from dgbench.systems.esdg.experiments.recount import RawEdges, agree, changes_check, epoch_traffic
 from dgbench.systems.esdg.experiments.trainer_race import TrainerRace
 from dgbench.systems.esdg.partition import block_ranges, consecutive
 
@@ -67,7 +48,11 @@ FLOATS = 2
 """Floats per vertex that travel beside each matrix."""
 COUNTED_GRAPHS = {
     "smoke": ("flickr", "amlsim-20k-fanin200cycle200"),
-    "quick": (*(graph.name for graph in GRAPHS), "amlsim-20k-fanin200cycle200", "sx-mathoverflow"),
+    "quick": (
+        *(graph.name for graph in settings.GRAPHS),
+        "amlsim-20k-fanin200cycle200",
+        "sx-mathoverflow",
+    ),
 }
 TIMED_GRAPHS = {"smoke": ("flickr",), "quick": ("amlsim-20k-fanin200cycle200",)}
 TIMED_SNAPSHOTS = {"smoke": 9, "quick": 9}
@@ -77,7 +62,7 @@ BUDGETS = {"smoke": 0.5, "quick": 0.2, "full": 2.0, "paper": 6.0}
 
 RAW, SMOOTHED = ("cd_gcn",), ("tm_gcn", "evolvegcn_o")
 """Models of raw and of smoothed snapshots."""
-SETTINGS = ledger(LEDGER)["s61-settings"]
+SETTINGS = ledger(settings.LEDGER)["s61-settings"]
 SIGNIFICANT = 0.1
 """Share of an epoch from which a transfer counts as significant; the paper gives no number."""
 LINK = "model of a link"
@@ -107,7 +92,7 @@ def fewer(format_: str = "sent", ranks: Any = 1) -> MeasuredQuantity:
 
 def papers_graphs(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
     """Entries on graphs that the paper names."""
-    return [one for one in entries if one["dataset"] in PAPERS_GRAPHS.names]
+    return [one for one in entries if one["dataset"] in settings.PAPERS_GRAPHS.names]
 
 
 def timed_too(entries: list[Entry], context: EvaluationContext) -> list[Entry]:
@@ -143,7 +128,7 @@ def kept_otherwise(row: Any) -> int:
     return sum(
         number(row, "snapshots", None, of="kept", blocks=blocks, ranks=ranks)
         != sum(max(0, len(block) - ranks) for block in block_ranges(steps, blocks))
-        for blocks, ranks in product(BLOCKS, RANKS)
+        for blocks, ranks in product(BLOCKS, settings.RANKS)
     )
 
 
@@ -173,15 +158,15 @@ def epoch_of_bar(_: EvaluationContext, dims: Mapping[str, Any], one: Estimate) -
     return {"total": total, "deviation": max(gaps, default=None)}
 
 
-BY_RANKS = fewer(ranks=RANKS).where(model=SMOOTHED).keep(REAL_FIRST)
+BY_RANKS = fewer(ranks=settings.RANKS).where(model=SMOOTHED).keep(REAL_FIRST)
 
 
 class Fig4(FormExperiment):
-    forms, name = FORMS, "fig4"
+    forms, name = settings.FORMS, "fig4"
     main_race = MainRace(
         verb="trains an epoch",
         where={"part": "timed"},
-        titles=RACE_TITLES,
+        titles=settings.RACE_TITLES,
         comparisons=(
             RaceComparison(
                 subject="ESDG with graph differences",
@@ -195,7 +180,7 @@ class Fig4(FormExperiment):
     headline, unit = fewer().where(model=SMOOTHED), "x"
     figure_forms = (
         Sweep(
-            "fig4", "Bytes of Base over bytes by difference, by ranks", fewer(ranks=RANKS),
+            "fig4", "Bytes of Base over bytes by difference, by ranks", fewer(ranks=settings.RANKS),
             panel="{dataset}", series="{model}", x="ranks", gaps={"series": "all models", "x": 1},
             xlabel="ranks", ylabel="fewer bytes of matrices (x)", base=2, hline=1.0,
             hline_label="Base",
@@ -282,9 +267,9 @@ class Fig4(FormExperiment):
     }  # fmt: skip
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        everything = tuple(graph.name for graph in ALL)
+        everything = tuple(graph.name for graph in settings.ALL)
         # Raw snapshots, hardly any with repeats, go plain either way.
-        models = {"smoke": MODELS[:2], "quick": SMOOTHED}.get(preset, MODELS)
+        models = {"smoke": settings.MODELS[:2], "quick": SMOOTHED}.get(preset, settings.MODELS)
         counted = [
             self.cell({"dataset": name, "part": "bytes"}, preset, group=f"bytes/{name}")
             for name in COUNTED_GRAPHS.get(preset, everything)
@@ -299,11 +284,11 @@ class Fig4(FormExperiment):
         ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        graph = BY_NAME[str(cell.params["dataset"])]
+        graph = settings.BY_NAME[str(cell.params["dataset"])]
         if cell.params["part"] == "bytes":
             return count_bytes(graph, context.preset)
-        kept = TIMED_SNAPSHOTS.get(context.preset, snapshots(context.preset))
-        task = workload(graph, str(cell.params["model"]), context.preset, snapshots=kept)
+        kept = TIMED_SNAPSHOTS.get(context.preset, settings.snapshots(context.preset))
+        task = settings.workload(graph, str(cell.params["model"]), context.preset, snapshots=kept)
         # So that the copying thread has a core of its own.
         with one_thread() if context.device == "cpu" else nullcontext():
             return _time(task, context, control=self.controls(cell))
@@ -315,7 +300,7 @@ def runs_of(steps: int, blocks: int, ranks: int) -> list[list[range]]:
     return [[block[rank] for block in shares] for rank in range(ranks)]
 
 
-def count_bytes(graph: SnapshotGraph, preset: Preset) -> Measurement:
+def count_bytes(graph: settings.SnapshotGraph, preset: Preset) -> Measurement:
     """Bytes that one epoch brings in both its passes, for all models, blocks and ranks.
 
     Matrices (`topology_sent`) are plain, as differences (`forced`), or as whichever is less
@@ -323,23 +308,20 @@ def count_bytes(graph: SnapshotGraph, preset: Preset) -> Measurement:
     `kept` are those of a pass that are not the first of a run.
     """
     occurrences = Occurrences.of(graph, preset)
-    lives, edges, nodes = occurrences.lives(), RawEdges(occurrences), occurrences.events.num_nodes
+    lives, edges = occurrences.lives(), RawEdges(occurrences)
     steps = occurrences.steps - 1  # the last snapshot is only predicted
-    row = 4 * FLOATS * nodes
+    row = 4 * FLOATS * occurrences.events.num_nodes
     counted = Measurement(data=occurrences.data)
-    counted.observe("vertices", nodes)
     counted.observe("snapshots", steps)
     splits = [
         (runs_of(steps, blocks, ranks), {"blocks": blocks, "ranks": ranks})
-        for blocks, ranks in product(BLOCKS, RANKS)
+        for blocks, ranks in product(BLOCKS, settings.RANKS)
         if blocks <= steps
     ]
     for runs, where in splits:
         brought = sum(bool(run) for own in runs for run in own)
         counted.observe("snapshots", steps - brought, of="kept", **where)
-    lengths = {"none": 1, "edge_life": graph.edge_life, "m_transform": graph.window}
-    for model in MODELS:
-        length = lengths[SMOOTHING[model]]
+    for model, length in zip(settings.MODELS, (graph.window, 1, graph.edge_life), strict=True):
         changes = Changes.of(lives, length).first(steps)
         counted.observe("topology_sent", PASSES * changes.plain(), model=model, format="plain")
         for runs, where in splits:
@@ -356,13 +338,8 @@ def count_bytes(graph: SnapshotGraph, preset: Preset) -> Measurement:
 def bytes_by_rank(
     changes: Changes, runs: Sequence[Sequence[range]], row: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Bytes of one pass by format: of all matrices, and of all that the busiest rank brings.
-
-    Args:
-        changes: of the snapshots.
-        runs: snapshots of each rank and block, see `runs_of`.
-        row: bytes of a snapshot's inputs.
-    """
+    """Bytes of one pass by format: of all matrices, and of all that the busiest rank brings, with
+    inputs of `row` bytes beside each snapshot of its runs (`runs_of`)."""
     plain = changes.each_plain()
     starts = [run.start for own in runs for run in own if run]
     sent = {"sent": changes.each(), "forced": changes.each(fallback=False)}

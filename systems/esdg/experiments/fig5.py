@@ -20,8 +20,11 @@ from dgbench.lab.result_checks import equal
 from dgbench.lab.study import FormExperiment
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
+from dgbench.systems.base.calibration import copy_rate
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
+from dgbench.systems.esdg.experiments import projected_lines as lines
+from dgbench.systems.esdg.experiments import projection, settings
 from dgbench.systems.esdg.experiments.parts import (
     IDLE_STEPS,
     TURNS,
@@ -30,57 +33,16 @@ from dgbench.systems.esdg.experiments.parts import (
     observe_costs,
     on_ranks,
     share_checks,
-)
-from dgbench.systems.esdg.experiments.projected_lines import (
-    Epochs,
-    ProjectedLines,
-    ProjectedNumber,
-    by_speed,
-    job_of,
-    of_shares,
-    on_v100,
-    own_cores,
-    scaling,
-    share_rows,
-    speeds,
-)
-from dgbench.systems.esdg.experiments.projection import (
-    GPUS_PER_NODE,
-    ITEM,
-    TABLE2_STEPS,
-    h200,
-    snapshot_epoch,
-    speedups,
-    v100_cluster,
-    vertex_epoch,
-    with_excess,
+    take_shares,
 )
 from dgbench.systems.esdg.experiments.recount import sequence_changes
-from dgbench.systems.esdg.experiments.settings import (
-    BY_NAME,
-    FORMS,
-    GRAPHS,
-    IN_LEDGER,
-    MODELS,
-    RANKS,
-    WITHIN,
-    SnapshotGraph,
-    printed_at,
-    snapshots,
-    workload,
-)
-from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
 from dgbench.systems.esdg.experiments.table2 import REMOTE
 from dgbench.systems.esdg.experiments.table2_runs import RANKS as TABLE2_RANKS
 
 PRINTED = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
 """Column of Table 1 with the entries that each model trains on."""
 
-LARGE = {
-    "smoke": (1, 2, 4, 8),
-    "quick": (1, 4, 16, 128),
-    None: (1, 2, 4, 8, 16, 32, 64, 128),
-}
+LARGE = {"smoke": (1, 2, 4, 8), "quick": (1, 4, 16, 128), None: (1, 2, 4, 8, 16, 32, 64, 128)}
 SMALL = {"smoke": (1, 8), "quick": (4, 16, 128), None: (1, 4, 16, 128)}
 """P of the shares that are measured, on a larger and on a smaller graph."""
 
@@ -100,20 +62,22 @@ WIDE = 16
 """Ranks at which the gain of a share decides."""
 GROWTH = 1.02
 """Smaller factors between two points of a projected curve count as none."""
-MOVING = {"model": MODELS[:2]}
+MOVING = {"model": settings.MODELS[:2]}
 """Models whose activations travel."""
 
 
 # Projected
 
 
-STRONG = ProjectedLines("fig5", lambda row, p: job_of(row), ("scaled_by", "dataset", "model"))
-SPEEDUP = STRONG.by_ranks(speedups)
+STRONG = lines.ProjectedLines(
+    "fig5", lambda row, p: lines.job_of(row), ("scaled_by", "dataset", "model")
+)
+SPEEDUP = STRONG.by_ranks(projection.speedups)
 
 
-def best(epochs: Callable[[Epochs], Epochs] = dict) -> MeasuredQuantity:
+def best(epochs: Callable[[lines.Epochs], lines.Epochs] = dict) -> MeasuredQuantity:
     """Speed-up of the most ranks on the best line; `epochs` changes what is projected."""
-    last = STRONG.number(lambda line: speedups(epochs(line))[max(line)])
+    last = STRONG.number(lambda line: projection.speedups(epochs(line))[max(line)])
     return last.joined_over(max, "dataset", "model")
 
 
@@ -122,19 +86,19 @@ def gain(first: int, last: int, **where: Any) -> MeasuredQuantity:
     return STRONG.number(lambda line: line[first].seconds / line[last].seconds, **where)
 
 
-def share_growth(line: Epochs) -> float:
+def share_growth(line: lines.Epochs) -> float:
     """Share of communication at the most ranks less that at the most of one node."""
-    node = max((p for p in line if p <= GPUS_PER_NODE), default=min(line))
+    node = max((p for p in line if p <= projection.GPUS_PER_NODE), default=min(line))
     return line[max(line)].share - line[node].share
 
 
-def lead_of_communication(line: Epochs) -> float:
+def lead_of_communication(line: lines.Epochs) -> float:
     """Communication at the most ranks over the larger of computing and transfer."""
     last = line[max(line)]
     return last.communicate_s / max(last.compute_s, last.transfer_s)
 
 
-def recovery(line: Epochs) -> float:
+def recovery(line: lines.Epochs) -> float:
     """Mean gain of the doublings beyond two nodes over that from one node to two."""
     mean = (line[16].seconds / line[128].seconds) ** (1 / 3)
     return mean / (line[8].seconds / line[16].seconds)
@@ -142,19 +106,24 @@ def recovery(line: Epochs) -> float:
 
 def table2_epochs(context: EvaluationContext) -> Iterator[tuple[dict[str, Any], Estimate]]:
     """Milliseconds of Table 2's epochs by both partitions."""
-    shares = share_rows(context.rows)
-    for scaled_by, by_model in speeds(context.rows).items():
+    shares = lines.share_rows(context.rows)
+    for scaled_by, by_model in lines.speeds(context.rows).items():
         for model, speed in by_model.items():
             row = shares.get(("amlsim", model))
             if row is None:
                 continue
-            job, dims = job_of(row, steps=TABLE2_STEPS), {"scaled_by": scaled_by, "model": model}
+            job, dims = (
+                lines.job_of(row, steps=projection.TABLE2_STEPS),
+                {"scaled_by": scaled_by, "model": model},
+            )
             for p in TABLE2_RANKS:
-                epoch = snapshot_epoch(job, p, v100_cluster(p, speed))
+                epoch = projection.snapshot_epoch(job, p, projection.v100_cluster(p, speed))
                 time = Estimate(1e3 * epoch.seconds, rows=(row,))
                 yield {**dims, "method": "snapshot", "ranks": p}, time
             for ((_, p),), remote in REMOTE.where(model=model).estimates(context).items():
-                epoch = vertex_epoch(job, p, v100_cluster(p, speed), remote.value)
+                epoch = projection.vertex_epoch(
+                    job, p, projection.v100_cluster(p, speed), remote.value
+                )
                 time = Estimate(1e3 * epoch.seconds, rows=(row, *remote.rows))
                 yield {**dims, "method": "vertex", "ranks": p}, time
 
@@ -165,24 +134,28 @@ TABLE2_EPOCHS = computed(table2_epochs, per=("scaled_by", "model", "method", "ra
 def table2_times(model: str, method: str) -> outcomes.Rule:
     """Projected epochs of a partition are all near the printed ones; a table has no direction."""
     mine = TABLE2_EPOCHS.where(model=model, method=method)
-    return by_speed(lambda speed: rules.all_equal(mine.where(**speed), printed_at, within=WITHIN))
+    return lines.by_speed(
+        lambda speed: rules.all_equal(
+            mine.where(**speed), settings.printed_at, within=settings.WITHIN
+        )
+    )
 
 
 def one_node(context: EvaluationContext) -> Iterator[tuple[dict[str, Any], Estimate]]:
     """One node of the paper's V100 and one of H200, over one V100."""
-    for (dataset, model), row in share_rows(context.rows).items():
+    for (dataset, model), row in lines.share_rows(context.rows).items():
         if dataset != "amlsim":
             continue
-        speed, job = speeds(context.rows)["bandwidth"][model], job_of(row)
-        one = snapshot_epoch(job, 1, v100_cluster(1, speed)).seconds
-        for name, machine in (("V100", v100_cluster), ("H200", h200)):
+        speed, job = lines.speeds(context.rows)["bandwidth"][model], lines.job_of(row)
+        one = projection.snapshot_epoch(job, 1, projection.v100_cluster(1, speed)).seconds
+        for name, machine in (("V100", projection.v100_cluster), ("H200", projection.h200)):
             for p in (1, 2, 4, 8):
-                epoch = snapshot_epoch(job, p, machine(p, speed))
-                gained = ProjectedNumber(one / epoch.seconds, rows=(row,), epoch=epoch)
+                epoch = projection.snapshot_epoch(job, p, machine(p, speed))
+                gained = lines.ProjectedNumber(one / epoch.seconds, rows=(row,), epoch=epoch)
                 yield {**row.params, "case": name, "ranks": p}, gained
 
 
-ONE_NODE = of_shares(one_node, "case", "dataset", "model", "ranks")
+ONE_NODE = lines.of_shares(one_node, "case", "dataset", "model", "ranks")
 
 
 # Counted and measured
@@ -204,7 +177,9 @@ PERFECT_SHARE = observed("speedup", **SHARES).over(observed("estimate", of="spee
 
 def on_ranks_here(context: EvaluationContext) -> Iterator[tuple[dict[str, Any], Estimate]]:
     """Speed-ups on cores of their own, and where they begin."""
-    gains = observed("speedup", per=("dataset", "model", "ranks"), part="ranks").keep(own_cores)
+    gains = observed("speedup", per=("dataset", "model", "ranks"), part="ranks").keep(
+        lines.own_cores
+    )
     for coords, one in gains.estimates(context).items():
         dims = {"part": "ranks", **dict(coords)}
         yield {**dims, "ranks": 1}, Estimate(1.0, rows=one.rows)
@@ -226,14 +201,15 @@ PANEL = "{model}, {dataset}"
 
 
 class Fig5(FormExperiment):
-    forms, name = FORMS, "fig5"
+    forms, name = settings.FORMS, "fig5"
     sources: ClassVar = {"portion": "counted"}
     headline, unit = (
-        SPEEDUP.where(scaled_by="bandwidth", ranks=RANKS[-1]).joined_over(max, "dataset"), "x"
+        SPEEDUP.where(scaled_by="bandwidth", ranks=settings.RANKS[-1])
+        .joined_over(max, "dataset"), "x",
     )  # fmt: skip
     figure_forms = (
-        scaling(
-            "fig5", "Speed-up over one rank", {"esdg": HERE, **on_v100(SPEEDUP)}, PANEL,
+        lines.scaling(
+            "fig5", "Speed-up over one rank", {"esdg": HERE, **lines.on_v100(SPEEDUP)}, PANEL,
             xlabel="ranks", ylabel="speed-up over one rank", interval=TURN_INTERVAL,
             here="processes of this machine, one core each",
         ),
@@ -254,7 +230,7 @@ class Fig5(FormExperiment):
             panel=PANEL, row="{of}{ranks}", system="esdg", more=total,
             xlabel="time of one epoch, ms", phases_from="phases timed in the same epochs",
         ),
-        scaling(
+        lines.scaling(
             "fig5_h200", "One node of H200 beside one of V100, projected",
             {f"esdg, {case}": ONE_NODE.where(case=case) for case in ("V100", "H200")}, PANEL,
             xlabel="GPUs", ylabel="speed-up over one V100",
@@ -263,10 +239,12 @@ class Fig5(FormExperiment):
     )  # fmt: skip
     claims = {
         "esdg-abs-strong-scaling": combine.shown_beside(
-            by_speed(
-                lambda speed: rules.near_claim(best().where(**speed), entry="high", within=WITHIN)
+            lines.by_speed(
+                lambda speed: rules.near_claim(
+                    best().where(**speed), entry="high", within=settings.WITHIN
+                )
             ),
-            {"with exchanges as slow as Table 2's": best(with_excess).where(
+            {"with exchanges as slow as Table 2's": best(projection.with_excess).where(
                 scaled_by="bandwidth", **MOVING
             )},
         ),
@@ -277,31 +255,31 @@ class Fig5(FormExperiment):
             rules.all_above(PERFECT_SHARE, WELL, unit="of perfect"),
             f"shares of a rank are computed one at a time, of {WIDE} ranks",
         ),
-        "esdg-fig5-comm-bottleneck": by_speed(lambda speed: combine.both(
+        "esdg-fig5-comm-bottleneck": lines.by_speed(lambda speed: combine.both(
             rules.all_above(STRONG.number(share_growth, **speed, **MOVING), 0,
                             unit="of an epoch more than in one node"),
             rules.all_above(STRONG.number(lead_of_communication, **speed, **MOVING), 1,
                             unit="times the other parts"),
         )),
-        "esdg-fig5-node-boundary-drop": by_speed(
+        "esdg-fig5-node-boundary-drop": lines.by_speed(
             lambda speed: rules.all_below(gain(8, 16, **speed, **MOVING), 1, unit="x")
         ),
         "esdg-s63-inter-node-share": rules.all_equal(
-            INSIDE, lambda value, at: GPUS_PER_NODE / at["ranks"]
+            INSIDE, lambda value, at: projection.GPUS_PER_NODE / at["ranks"]
         ),
-        "esdg-s63-recovers-with-nodes": by_speed(lambda speed: combine.both(
+        "esdg-s63-recovers-with-nodes": lines.by_speed(lambda speed: combine.both(
             rules.all_above(STRONG.number(recovery, **speed, **MOVING), 1,
                             unit="times the gain from one node to two"),
             *(rules.all_above(gain(p, 2 * p, **speed, **MOVING), GROWTH, unit="x")
               for p in (16, 32, 64)),
         )),
-        "esdg-s1-sublinear-nodes": by_speed(
+        "esdg-s1-sublinear-nodes": lines.by_speed(
             lambda speed: rules.all_below(gain(8, 128, **speed), 16, unit="x")
         ),
         **{
-            f"esdg-tab2-{column}-{IN_LEDGER[model]}": table2_times(model, method)
+            f"esdg-tab2-{column}-{settings.IN_LEDGER[model]}": table2_times(model, method)
             for column, method in (("time", "snapshot"), ("hyper-time", "vertex"))
-            for model in MODELS
+            for model in settings.MODELS
         },
         "esdg-s65-idle-when-t-small": rules.all_equal(
             observed("processes", per="ranks", part="counted", of="idle"),
@@ -311,7 +289,7 @@ class Fig5(FormExperiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         few = preset in ("smoke", "quick")
-        names = [RANKED] if few else [g.name for g in GRAPHS]
+        names = [RANKED] if few else [g.name for g in settings.GRAPHS]
         why = "runs on ranks of CPUs" if device == "cuda" else ""
         cells = [self._cell({"part": "counted"}), self._cell({"part": "links"}, unavailable=why)]
         cells += [
@@ -341,11 +319,13 @@ class Fig5(FormExperiment):
             return counted(by_preset(COUNTED, context.preset))
         if part == "links":
             return links(short=context.preset == "smoke")
-        graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
+        graph, model = settings.BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
         if part == "shares":
             return shares(graph, model, context.preset)
         if part == "ranks":
-            task = workload(graph, model, context.preset, scale=ranks_scale(graph, context.preset))
+            task = settings.workload(
+                graph, model, context.preset, scale=ranks_scale(graph, context.preset)
+            )
             least = by_preset(MIN_ROUNDS, context.preset)
             ranks = int(cell.params["ranks"])
             return on_ranks(task, ranks, context, cell.timeout_s, least=least, alone=True)
@@ -354,22 +334,23 @@ class Fig5(FormExperiment):
 
 def models(preset: Preset) -> tuple[str, ...]:
     """Models of a preset; the smallest shows with one that everything runs."""
-    return MODELS[:1] if preset == "smoke" else MODELS
+    return settings.MODELS[:1] if preset == "smoke" else settings.MODELS
 
 
-def ranks_scale(graph: SnapshotGraph, preset: Preset) -> float:
+def ranks_scale(graph: settings.SnapshotGraph, preset: Preset) -> float:
     """Size of the twin that ranks of this machine train on; also that of the larger shares."""
     return graph.scale("smoke" if preset in ("smoke", "quick") else "quick")
 
 
-def shares(graph: SnapshotGraph, model: str, preset: Preset) -> Measurement:
+def shares(graph: settings.SnapshotGraph, model: str, preset: Preset) -> Measurement:
     """Rank 0's share at several P on two graphs, what it costs, and what a snapshot weighs."""
     torch.set_num_threads(1)
     sizes = by_preset(LARGE, preset)
     large = ranks_scale(graph, preset)
-    kept = snapshots(preset) if preset == "smoke" else None
+    kept = settings.snapshots(preset) if preset == "smoke" else None
     tasks = [
-        workload(graph, model, preset, snapshots=kept, scale=scale) for scale in (large, large / 4)
+        settings.workload(graph, model, preset, snapshots=kept, scale=scale)
+        for scale in (large, large / 4)
     ]
     data = [load_timeline(task) for task in tasks]
     wanted = [(data[0], p) for p in sizes] + [(data[1], p) for p in by_preset(SMALL, preset)]
@@ -385,9 +366,11 @@ def shares(graph: SnapshotGraph, model: str, preset: Preset) -> Measurement:
     plain, sent = (float(each[1:].mean()) for each in (changes.each_plain(), changes.each()))
     entries = graph.printed.get(PRINTED[model])
     steps = graph.printed.get("T", len(data[0]))
-    found.observe("estimate", ITEM * 5 * entries / steps if entries else plain, of="snapshot")
+    found.observe(
+        "estimate", projection.ITEM * 5 * entries / steps if entries else plain, of="snapshot"
+    )
     found.observe("portion", (sent or 1.0) / (plain or 1.0), of="differences")
-    found.observe("bandwidth", copy_rate(), of="copy")
+    found.observe("bandwidth", copy_rate(0.1), of="copy")
     found.observe("snapshots", steps)
     found.observe("vertices", graph.printed.get("N", data[0].num_nodes))
     found.observe("smoothing_length", graph.window)

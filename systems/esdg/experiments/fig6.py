@@ -292,13 +292,8 @@ class Fig6(FormExperiment):
 
 @dataclass(slots=True)
 class _VolumeRankOutput:
-    """Output of one rank, by partition (`snapshot64` in float64).
-
-    Attributes:
-        curves: of what it trained.
-        before, after: results of untrained and of trained models.
-        states: parameters in the end.
-    """
+    """Curves that one rank trained, results of untrained and of trained models, and their
+    parameters in the end, by partition (`snapshot64` in float64)."""
 
     curves: Curves
     before: dict[str, TimelineResult]

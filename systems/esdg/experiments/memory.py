@@ -28,16 +28,8 @@ from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import turn_rounds
+from dgbench.systems.esdg.experiments import settings
 from dgbench.systems.esdg.experiments.recount import Widths, agree, epoch_traffic
-from dgbench.systems.esdg.experiments.settings import (
-    BY_NAME,
-    FORMS,
-    GRAPHS,
-    LEDGER,
-    MODELS,
-    RANKS,
-    workload,
-)
 from dgbench.systems.esdg.experiments.trainer_race import TrainerRace, open_trainer
 from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult, largest_gap
 from dgbench.systems.esdg.plan import device_bytes, step_cost
@@ -66,7 +58,7 @@ SWEPT: Final = {
     "smoke": ("amlsim",),
     "quick": ("amlsim",),
     "full": ("amlsim", "youtube"),
-    "paper": tuple(graph.name for graph in GRAPHS),
+    "paper": tuple(graph.name for graph in settings.GRAPHS),
 }
 REAL_GRAPH: Final = "amlsim-20k-fanin200cycle200"
 SHARES: Final = (0.5, 0.1)
@@ -76,9 +68,9 @@ TURNS: Final = {"smoke": 3, "quick": 2, "full": 4, "paper": 3}
 PANEL: Final = "{model}, {dataset}"
 AGAIN: Final = "paper 1, again"
 """Name of the paper's way in one block where it races itself."""
-GPUS: Final = int(ledger(LEDGER)["s31-oom-below-8"])
+GPUS: Final = int(ledger(settings.LEDGER)["s31-oom-below-8"])
 """Of a node, fewer than which most tasks do not fit on without checkpoint."""
-NO_DEVICES: Final = 2 * RANKS[-1]
+NO_DEVICES: Final = 2 * settings.RANKS[-1]
 """Number of devices of what fits on none that is counted."""
 WITHIN: Final = 0.1
 """Relative tolerance of a measured peak against its plan, and against a budget."""
@@ -95,7 +87,7 @@ SLOWER = observed("speedup", **SWEEP, baseline=("paper", "ours"))
 LAYOUT = observed("memory", part="sweep", of="peak", setting="layout") / observed(
     "estimate", part="sweep", of="memory", setting="layout", method="formula"
 )
-SIZES = observed("memory", part="sizes", per=("model", "method", "dataset"), ranks=RANKS)
+SIZES = observed("memory", part="sizes", per=("model", "method", "dataset"), ranks=settings.RANKS)
 """Bytes on each of so many devices at the sizes of Table 1."""
 TRAVELS = observed(
     "snapshots", part="sweep", per="blocks", of="brought", setting="paper"
@@ -105,7 +97,7 @@ TRAVELS = observed(
 
 def fewest(needs: Sequence[float]) -> int:
     """The fewest devices (of `RANKS`) that hold so many bytes each."""
-    fitting = (p for p, need in zip(RANKS, needs, strict=True) if need <= DEVICE_BYTES)
+    fitting = (p for p, need in zip(settings.RANKS, needs, strict=True) if need <= DEVICE_BYTES)
     return next(fitting, NO_DEVICES)
 
 
@@ -136,7 +128,7 @@ def rate(context: EvaluationContext, dims: Mapping[str, Any], one: Estimate) -> 
 
 
 class Memory(FormExperiment):
-    forms, name = FORMS, "memory"
+    forms, name = settings.FORMS, "memory"
     group = "{part}/{model}"
     headline, unit = SLOWER.where(baseline="paper"), "x"
     figure_forms = (
@@ -168,7 +160,7 @@ class Memory(FormExperiment):
             "memory_sizes", "Bytes on each device without checkpoint, at the paper's sizes",
             {
                 title: SIZES.where(of="whole", method=cost,
-                                   model=("cd_gcn",) if cost == "torch" else MODELS)
+                                   model=("cd_gcn",) if cost == "torch" else settings.MODELS)
                 for cost, title in COST_TITLES.items()
             },
             series="{dataset}", panel="{model}, {of}", x="ranks",
@@ -201,15 +193,16 @@ class Memory(FormExperiment):
     }  # fmt: skip
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        swept = [("sweep", name, model) for name in SWEPT[preset] for model in MODELS]
-        tuned = [("budget", REAL_GRAPH, model) for model in MODELS]
+        swept = [("sweep", name, model) for name in SWEPT[preset] for model in settings.MODELS]
+        tuned = [("budget", REAL_GRAPH, model) for model in settings.MODELS]
         if preset == "smoke":
             swept, tuned = swept[1:2], tuned[2:]
         if preset == "quick":
             swept = swept[:2]
         limit = 1800 if preset in ("full", "paper") else 120
         return [
-            *(self.cell({"system": "esdg", "part": "sizes", "model": m}, preset) for m in MODELS),
+            *(self.cell({"system": "esdg", "part": "sizes", "model": model}, preset)
+              for model in settings.MODELS),
             *(
                 self.cell(
                     {"system": "esdg", "part": part, "dataset": name, "model": model}, preset,
@@ -225,12 +218,12 @@ class Memory(FormExperiment):
         part, model = str(cell.params["part"]), str(cell.params["model"])
         if part == "sizes":
             return sizes(model)
-        graph = BY_NAME[str(cell.params["dataset"])]
+        graph = settings.BY_NAME[str(cell.params["dataset"])]
         fields: dict[str, Any] = {}
         if context.preset in ("smoke", "quick"):  # every setting of a cell is trained in turns
             scale = 1.0 if graph.real else graph.scale(context.preset) / 4
             fields = {"scale": scale, "snapshots": 9}
-        task = workload(graph, model, context.preset, **fields)
+        task = settings.workload(graph, model, context.preset, **fields)
         return (_sweep if part == "sweep" else _budgets)(task, context)
 
 
@@ -285,7 +278,6 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
             observe_speedup(found, times, one, baseline=setting, blocks=blocks)
     found.observe("epoch_time", median(seconds["ours 1"]), samples=seconds["ours 1"])
     found.observe("snapshots", len(data) - 1)
-    found.observe("turns", len(seconds["ours 1"]))
     found.deviation = race.deviation(checks)
     found.checks = summarised(checks)
     return found
@@ -319,7 +311,6 @@ def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
         if blocks > 1:
             fewer = int(trainer.bytes_with(blocks - 1))
             found.observe("memory", fewer, of="fewer", budget_share=share)
-        found.observe("timeline_blocks", blocks, budget_share=share)
         found.notes += [note for note in trainer.notes if note not in found.notes]
         name = f"{share:g}"
         with comparing():
@@ -344,13 +335,13 @@ def sizes(name: str) -> Measurement:
     the plans of this implementation with peaks.
     """
     found, gaps = Measurement(), []
-    for graph in GRAPHS:
+    for graph in settings.GRAPHS:
         model = build_model(name, feature_dim=2, hidden_dim=6, task="link", window=graph.window)
         n, t = graph.printed["N"], graph.printed["T"]
         entries = graph.printed[SPARSE[name]]
         widths = Widths.of(name, window=graph.window)
         step = 20 * entries / t + 4 * n * widths.activations
-        for method, ranks in product(COST_TITLES, RANKS):
+        for method, ranks in product(COST_TITLES, settings.RANKS):
             cost = step_cost(method, model)
             needs = {
                 "whole": device_bytes(cost, model, n, t, entries, 1, ranks, checkpoint=False),

@@ -1,23 +1,36 @@
-"""Measurements of Figures 5 and 7 on ranks of this machine, and counts without any."""
+"""Measurements of Figures 5 and 7 on ranks of this machine, and counts without any.
+
+A rank's share of an epoch is also run alone: what a rank computes, without its communication. The
+code is that of the ranks (`SnapshotRankTrainer`), on a communicator whose other ranks do not exist.
+They would send zeros of the right shape, so the seconds mean something and the values do not. Ranks
+are alike up to one step or vertex, and rank 0 has the longer share.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.datasets import SnapshotSequence
 from dgbench.lab.compare import observe_speedup
 from dgbench.lab.result_checks import ResultCheck, at_most, equal, summarised
 from dgbench.lab.table import number
-from dgbench.runtime.collectives import GroupCommunicator
-from dgbench.runtime.collectives.group import Method
+from dgbench.runtime.collectives import Communicator, GroupCommunicator, TrafficMatrix
+from dgbench.runtime.collectives.communicator import Reduction
+from dgbench.runtime.collectives.exchange import Arrived, PendingExchange
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.ranks import launch
-from dgbench.runtime.topology import AlphaBeta, MeasuredExchange, fit, measure_exchange
+from dgbench.runtime.threads import one_thread
+from dgbench.runtime.topology import MeasuredExchange, fit, measure_exchange
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
@@ -28,19 +41,165 @@ from dgbench.systems.esdg.experiments.projection import (
     redistribution,
 )
 from dgbench.systems.esdg.experiments.rank_turns import ALONE, take_rank_turns
-from dgbench.systems.esdg.experiments.recount import (
-    OVER_PAIRS,
-    Widths,
-    agree,
-    redistributed,
-)
-from dgbench.systems.esdg.experiments.shares import MeasuredShare
-from dgbench.systems.esdg.oracle import comparison, largest_gap
+from dgbench.systems.esdg.experiments.recount import parted
+from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult, comparison, largest_gap
 from dgbench.systems.esdg.partition import BlockShares
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.volumes import count_snapshot, timeline
 
-if TYPE_CHECKING:
-    from dgbench.datasets import SnapshotSequence
+HELD_STEPS = 25
+"""Snapshots that a rank holds at a time. With all of a long timeline in one block it is the
+allocator of this machine that is measured."""
+
+
+class Alone(Communicator):
+    """A rank whose group never answers: an exchange gives zeros at once.
+
+    Attributes:
+        away_s: seconds inside exchanges, to be taken off. Packing and unpacking is not in them.
+    """
+
+    def __init__(self, size: int, *, rank: int = 0) -> None:
+        super().__init__(rank, size)
+        self.away_s = 0.0
+
+    def barrier(self) -> None:
+        """Return at once."""
+
+    def all_traffic(self) -> TrafficMatrix:
+        """Refused: the other ranks do not exist.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError("a rank that runs alone knows its own traffic only")
+
+    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> PendingExchange:
+        start = time.perf_counter()
+        out = x.new_zeros((sum(receive), *x.shape[1:]))
+        self._keep(out, receive).copy_(x.split(list(send))[self.rank])
+        self.away_s += time.perf_counter() - start
+        return Arrived(out)
+
+    def _exchange_sizes(self, send: tuple[int, ...]) -> list[int]:
+        raise UnsupportedError("what other ranks would tell is not known to a rank that runs alone")
+
+    def _all_reduce(self, x: Tensor, op: Reduction) -> Tensor:
+        return x.clone()
+
+    def _all_gather(self, x: Tensor, rows: tuple[int, ...]) -> Tensor:
+        out = x.new_zeros((sum(rows), *x.shape[1:]))
+        self._keep(out, rows).copy_(x)
+        return out
+
+    def _broadcast(self, x: Tensor, root: int) -> Tensor:
+        return x.clone()
+
+    def _keep(self, out: Tensor, rows: Sequence[int]) -> Tensor:
+        return out[sum(rows[: self.rank]) : sum(rows[: self.rank + 1])]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredShare:
+    """A measured share.
+
+    Attributes:
+        size, nodes: P and N. steps: snapshots that the rank convolves.
+        samples: seconds of each epoch, exchanges taken off.
+        checks: comparisons of the share, where it was drawn for them; of its steps, always.
+    """
+
+    size: int
+    nodes: int
+    steps: int
+    samples: list[float]
+    checks: list[ResultCheck] = field(default_factory=list)
+
+    @property
+    def vertex_steps(self) -> int:
+        """Vertices times steps of the convolutions; T N / P where P divides T."""
+        return self.steps * self.nodes
+
+    @property
+    def seconds(self) -> float:
+        """Median of the samples."""
+        return median(self.samples)
+
+
+def blocks_of(steps: int, size: int) -> int:
+    """As few blocks as let each of `size` ranks hold at most `HELD_STEPS` snapshots."""
+    return max(1, -(-steps // (HELD_STEPS * size)))
+
+
+@one_thread()
+def take_shares(
+    workload: TimelineWorkload, wanted: Sequence[tuple[SnapshotSequence, int]], *, turns: int = 3
+) -> list[MeasuredShare]:
+    """Time rank 0's share of an epoch on one thread; the shares take turns, after one that warms
+    up.
+
+    Before and after, the smallest share and another that is drawn are compared with an oracle that
+    has zeros where other ranks would send something. A share of everything is drawn where there is
+    no other, for it takes the oracle longest.
+
+    Args:
+        wanted: a graph and P, for each share; graphs may differ in their number of vertices.
+
+    Raises:
+        InvalidInputError: nothing wanted, or no turn.
+    """
+    if turns < 1 or not wanted:
+        raise InvalidInputError(f"{turns} turns of {len(wanted)} shares; at least one of each")
+    trainers = []
+    for data, size in wanted:
+        steps = len(data) - (workload.task != "class")
+        trainers.append(
+            SnapshotRankTrainer(Alone(size), workload, data, blocks=blocks_of(steps, size))
+        )
+    compared = {}
+    for i in _drawn(wanted):
+        data, size = wanted[i]
+        oracle = TimelineOracle(workload, data, share=(size, len(trainers[i].blocks)))
+        compared[i] = oracle, TimelineResult.of(trainers[i], oracle.request)
+    samples: list[list[float]] = [[] for _ in trainers]
+    for turn in range(turns + 1):
+        order = range(len(trainers))
+        for i in order if turn % 2 else reversed(order):
+            seconds = _epoch(trainers[i])
+            if turn:
+                samples[i].append(seconds)
+    checks = {}
+    for i, (oracle, before) in compared.items():
+        name = f"share of {wanted[i][1]} ranks"
+        checks[i] = oracle.checks_of({name: trainers[i]}, {name: before})
+    found = []
+    for i, ((data, size), trainer) in enumerate(zip(wanted, trainers, strict=True)):
+        steps = sum(len(trainer.split.held(block)) for block in trainer.blocks)
+        blocks = parted(range(trainer.task.steps), len(trainer.blocks))
+        own = sum(len(parted(block, size)[0]) for block in blocks)
+        check = equal("counters", steps, own, against="steps dealt out one by one")
+        share = MeasuredShare(size, data.num_nodes, steps, samples[i], [check, *checks.get(i, [])])
+        found.append(share)
+    return found
+
+
+def _drawn(wanted: Sequence[tuple[SnapshotSequence, int]]) -> list[int]:
+    """Places of the smallest share, and of another that is drawn, which are compared."""
+    # Vertices times steps of each, and so what its oracle costs.
+    work = [data.num_nodes * len(data) / size for data, size in wanted]
+    least = work.index(min(work))
+    others = [i for i, (_, size) in enumerate(wanted) if i != least and size > 1]
+    others = others or [i for i in range(len(wanted)) if i != least]
+    return [least, *random.SystemRandom().sample(others, min(1, len(others)))]
+
+
+def _epoch(trainer: SnapshotRankTrainer) -> float:
+    comm = trainer.comm
+    assert isinstance(comm, Alone)
+    away, start = comm.away_s, time.perf_counter()
+    trainer.train_epoch()
+    return max(1e-9, time.perf_counter() - start - (comm.away_s - away))
+
 
 COUNTED_STEPS, COUNTED_NODES = 128, 128 * 8
 """T and N of the counted matrices: shares are equal for every P."""
@@ -52,9 +211,6 @@ TURNS = {"smoke": 3, "quick": 4, None: 6}
 SENT = "bytes that were sent"
 FITTED = 1e-8
 """Largest relative slope of the error where costs are fitted."""
-
-LINKS: Mapping[str, Method] = {"shared": "shared", "gloo": "collective"}
-"""Methods of exchange used to fit links, by the name of the link."""
 
 
 def costs_of(row: Any) -> Costs:
@@ -99,11 +255,8 @@ def least_squares_gap(
 
 
 def observe_costs(found: Measurement, taken: Sequence[MeasuredShare]) -> None:
-    """Add the fitted costs of shares, with the seconds of each."""
+    """Add the fitted costs of shares."""
     costs = fit_costs(taken)
-    for share in taken:
-        where = {"ranks": share.size, "size": share.nodes}
-        found.observe("epoch_time", share.seconds, of="share", **where)
     found.observe("epoch_time", costs.epoch_s)
     found.observe("operation_time", costs.partner_s, of="partner")
     found.observe("operation_time", costs.step_s, of="step")
@@ -121,16 +274,12 @@ def on_ranks(
     least: int,
     alone: bool = False,
     data: SnapshotSequence | None = None,
-    loops: int = 0,
 ) -> Measurement:
     """Train on ranks of this machine; compared with the oracle, later rounds with the first.
 
     Args:
-        least: epochs at least.
-        alone: take turns with a single rank. Observations of this setting are of it, all others of
-            P ranks; the speed-up is the median of the pairs' ratios.
-        data: snapshots, where they are open already.
-        loops: edges that are trained on beside those of the data.
+        alone: take turns with a single rank, whose observations have a setting of this name; the
+            speed-up is the median of the pairs' ratios.
     """
     torch.set_num_threads(1)  # as ranks have
     data = load_timeline(task) if data is None else data
@@ -148,19 +297,14 @@ def on_ranks(
         timing=True,
         request=None if oracle is None else oracle.request,
     )
-    cores, traffic = len(os.sched_getaffinity(0)), run.traffic["together"]
+    cores = len(os.sched_getaffinity(0))
     found = Measurement(data=describe(data), notes=run.notes)
     if ranks > cores:
         found.notes.append(f"{ranks} ranks take turns on {cores} cores")
-    found.observe("floats", traffic.total("floats"))
-    found.observe("messages", traffic.total("messages"))
-    found.observe("edges", sum(data.num_edges[: len(data) - 1]) + loops)
     found.observe("cores", cores)
-    found.observe("preparation_time", run.prepare_s["together"])
     found.checks = run.compared(task, data, oracle, kept, context)
     if oracle is not None:
         found.deviation = {"loss": largest_gap(found.checks, "losses")}
-    found.checks.append(_traffic_check(task, data, ranks, found, loops))
     for side, seconds in run.seconds.items():
         where = {"setting": "alone"} if side == "alone" else {}
         found.observe("epoch_time", median(seconds), samples=[] if where else seconds, **where)
@@ -168,25 +312,7 @@ def on_ranks(
             found.observe("phase_time", spent, phase=phase, **where)
     if alone:
         observe_speedup(found, run.seconds["alone"], run.seconds["together"])
-    found.observe("turns", len(run.seconds["together"]))
     return found
-
-
-def _traffic_check(
-    task: TimelineWorkload, data: SnapshotSequence, ranks: int, own: Measurement, loops: int
-) -> ResultCheck:
-    """Check an epoch's traffic pair by pair, with the rings that reduce gradients and loss."""
-    steps, widths = len(data) - 1, Widths.of(task.model, window=task.window)
-    moved = int(redistributed(widths.redistributed, steps, data.num_nodes, ranks).sum())
-    wanted = Measurement()
-    wanted.observe("floats", moved + 2 * (ranks - 1) * (widths.parameters + 1))
-    wanted.observe("edges", sum(data.topology[t].indices.numel() for t in range(steps)) + loops)
-    if steps >= ranks:
-        # There and back in each of three passes, between ranks that have something to send; and
-        # rings of P chunks of gradients, and of the one number that is the loss.
-        exchanges = 3 * 2 * len(widths.redistributed) * ranks * (ranks - 1)
-        wanted.observe("messages", exchanges + 2 * (ranks + 1) * (ranks - 1))
-    return agree(own, wanted, against=OVER_PAIRS)
 
 
 def counted(sizes: Iterable[int]) -> Measurement:
@@ -212,22 +338,17 @@ def counted(sizes: Iterable[int]) -> Measurement:
         held = BlockShares(range(IDLE_STEPS), COUNTED_NODES, size)
         idle = sum(len(pieces[0]) == 0 for pieces in held.steps)
         found.observe("processes", idle, of="idle", ranks=size)
-    found.observe("snapshots", IDLE_STEPS)
     found.checks = summarised(checks)
     return found
 
 
 def exchange_points(
-    comm: GroupCommunicator, sizes: Sequence[int], repeats: int, passes: int, method: Method
+    comm: GroupCommunicator, sizes: Sequence[int], repeats: int, passes: int
 ) -> tuple[list[MeasuredExchange], dict[str, Tensor], dict[str, Tensor]]:
     """Measure a rank's exchanges for `links`: medians over passes, which a short disturbance hits
-    once.
-
-    Returns:
-        Points; and what arrived in exchanges of the smallest, a middle and the largest size, and
-        what should have.
-    """
-    comm.method = method
+    once; and what arrived in the smallest, a middle and the largest one, beside what should
+    have."""
+    comm.method = "shared"
     found = [measure_exchange(comm, sizes, repeats=repeats) for _ in range(passes)]
     points = [
         MeasuredExchange(at[0].messages, at[0].nbytes, median(point.seconds for point in at))
@@ -246,46 +367,27 @@ def exchange_points(
 
 
 def links(*, short: bool = False) -> Measurement:
-    """Latency and bandwidth of an all-to-all here, and how far they are off on sizes held out.
-
-    By link and number of ranks, each of which has a core (2 at least). Errors without these are
-    those in shared memory of the most ranks.
-    """
-    found = Measurement()
-    checks: list[ResultCheck] = []
+    """Errors of latency and bandwidth of an all-to-all in shared memory on sizes held out, on
+    4 ranks where each of them has a core, else on 2."""
     sizes = [round(2 ** (k / 2)) for k in range(20, 30 if short else 43)]
-    passes = 1 if short else 3
     cores = len(os.sched_getaffinity(0))
-    groups = [ranks for ranks in (2, 4) if ranks <= max(2, cores)]
-    for link, method in LINKS.items():
-        for ranks in groups:
-            told = launch(
-                exchange_points, ranks, (sizes, 3, passes, method), timeout_s=30, threads=1
-            )
-            points = told[0][0]
-            checks += [equal("exchanges", own, sent, against=SENT) for _, own, sent in told]
-            line = fit(points[::2])
-            checks.append(_fit_check(points[::2], line, f"{method}, {ranks} ranks"))
-            errors = [abs(line.time(p.messages, p.nbytes) / p.seconds - 1) for p in points[1::2]]
-            where = {"link": link, "ranks": ranks}
-            found.observe("operation_time", line.alpha_s, of="message", **where)
-            found.observe("bandwidth", min(line.bandwidth, 1e15), **where)
-            stands = [where, {}] if where == {"link": "shared", "ranks": groups[-1]} else [where]
-            for place in stands:
-                for statistic, error in (("largest", max(errors)), ("median", median(errors))):
-                    dims = {"of": "links", "statistic": statistic, **place}
-                    found.observe("relative_error", error, **dims)
+    ranks = 4 if cores >= 4 else 2
+    told = launch(exchange_points, ranks, (sizes, 3, 1 if short else 3), timeout_s=30, threads=1)
+    fitted, others = told[0][0][::2], told[0][0][1::2]
+    line = fit(fitted)
+    errors = [abs(line.time(p.messages, p.nbytes) / p.seconds - 1) for p in others]
+    found = Measurement()
+    for statistic, error in (("largest", max(errors)), ("median", median(errors))):
+        found.observe("relative_error", error, of="links", statistic=statistic)
+    table = [(p.messages, p.nbytes) for p in fitted]
+    costs = [line.alpha_s, 1 / line.bandwidth]
+    gap = least_squares_gap(table, [p.seconds for p in fitted], costs)
     found.notes = [
-        f"all-to-alls in shared memory and over Gloo on {cores} cores; every second size was "
+        f"all-to-alls of {ranks} ranks in shared memory on {cores} cores; every second size was "
         "held out"
     ]
-    found.checks = summarised(checks)
+    found.checks = summarised([
+        *(equal("exchanges", arrived, sent, against=SENT) for _, arrived, sent in told),
+        at_most("costs", gap, FITTED, against="least squares", compared=2),
+    ])  # fmt: skip
     return found
-
-
-def _fit_check(points: Sequence[MeasuredExchange], found: AlphaBeta, part: str) -> ResultCheck:
-    """A check that latency and bandwidth are those with the least squares of relative errors."""
-    costs = [found.alpha_s, 1 / found.bandwidth]
-    table = [(p.messages, p.nbytes) for p in points]
-    gap = least_squares_gap(table, [p.seconds for p in points], costs)
-    return at_most("costs", gap, FITTED, against="least squares", compared=2, part=part)

@@ -16,20 +16,11 @@ from dgbench.lab.outcomes import Rule
 from dgbench.lab.quantities import MeasuredQuantity, computed, observed
 from dgbench.lab.table import Entry, number, rows_of
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.esdg.experiments import projection
 from dgbench.systems.esdg.experiments.parts import costs_of
-from dgbench.systems.esdg.experiments.projection import (
-    CLUSTER,
-    TABLE2_STEPS,
-    V100_BYTES_PER_S,
-    ProjectedModel,
-    ProjectedSnapshotEpoch,
-    printed_speed,
-    snapshot_epoch,
-    v100_cluster,
-)
 from dgbench.systems.esdg.experiments.settings import RANKS
 
-Epochs = Mapping[int, ProjectedSnapshotEpoch]
+Epochs = Mapping[int, projection.ProjectedSnapshotEpoch]
 SPEEDS = {"bandwidth": "by memory bandwidth", "printed": "by Table 2's seconds"}
 """Source of the speed of the paper's GPU, in words."""
 BAND = "median errors of computing and exchanges, by their share of the epoch"
@@ -39,10 +30,10 @@ LINK_ERROR = observed(
 """Largest and median error of the model of links, on this machine's."""
 
 
-def job_of(row: Any, **fields: Any) -> ProjectedModel:
+def job_of(row: Any, **fields: Any) -> projection.ProjectedModel:
     """Projected model of a row of Figure 5's shares: its graph at the size of Table 1."""
     plain = number(row, "estimate", of="snapshot")
-    job = ProjectedModel(
+    job = projection.ProjectedModel(
         model=str(row.params["model"]),
         steps=number(row, "snapshots"),
         nodes=number(row, "vertices"),
@@ -71,22 +62,22 @@ def speeds(rows: Sequence[Any], experiment: str = "fig5") -> dict[str, dict[str,
     if not shares:
         return {}
     rate = median(number(row, "bandwidth", of="copy") for row in shares.values())
-    by_model = {"bandwidth": {model: V100_BYTES_PER_S / rate for _, model in shares}}
+    by_model = {"bandwidth": {model: projection.V100_BYTES_PER_S / rate for _, model in shares}}
     for (dataset, model), row in share_rows(rows).items():
         if dataset == "amlsim":
-            speed = printed_speed(job_of(row, steps=TABLE2_STEPS))
+            speed = projection.printed_speed(job_of(row, steps=projection.TABLE2_STEPS))
             if speed is not None:
                 by_model.setdefault("printed", {})[model] = speed
     return by_model
 
 
 @lru_cache(maxsize=256)
-def project(jobs: tuple[tuple[int, ProjectedModel], ...], speed: float) -> Epochs:
+def project(jobs: tuple[tuple[int, projection.ProjectedModel], ...], speed: float) -> Epochs:
     """Epochs by P on the paper's cluster, where memory suffices."""
     epochs = {}
     for p, job in jobs:
         with suppress(InvalidInputError):
-            epochs[p] = snapshot_epoch(job, p, v100_cluster(p, speed))
+            epochs[p] = projection.snapshot_epoch(job, p, projection.v100_cluster(p, speed))
     return epochs
 
 
@@ -94,7 +85,7 @@ def project(jobs: tuple[tuple[int, ProjectedModel], ...], speed: float) -> Epoch
 class ProjectedNumber(Estimate):
     """A number of a projected epoch, with the epoch."""
 
-    epoch: ProjectedSnapshotEpoch | None = None
+    epoch: projection.ProjectedSnapshotEpoch | None = None
 
 
 def of_shares(
@@ -117,7 +108,7 @@ class ProjectedLines:
     """
 
     experiment: str
-    job: Callable[[Any, int], ProjectedModel]
+    job: Callable[[Any, int], projection.ProjectedModel]
     dims: tuple[str, ...]
 
     def lines(self, rows: Sequence[Any]) -> Iterator[tuple[dict[str, Any], Any, Epochs]]:
@@ -190,7 +181,7 @@ def scaling(
     name: str, title: str, y: Mapping[str, MeasuredQuantity], panel: str, **options: Any
 ) -> FigureForm:
     """Numbers by P, measured here and projected."""
-    options = {"topology": CLUSTER, "most": RANKS[-1], "band": BAND, **options}
+    options = {"topology": projection.CLUSTER, "most": RANKS[-1], "band": BAND, **options}
     return FigureForm(
         "scaling", name, title, y, {"panel": panel, "series": "{of}", "x": "ranks"},
         more=model_error, gaps={"x": 1}, without="skipped: no pair on cores of their own",

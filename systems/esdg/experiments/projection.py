@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,10 +29,12 @@ from dgbench.runtime.collectives import ring_share
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.topology import Topology, esdg_cluster, h200_node
 from dgbench.systems.esdg.experiments.settings import table2
-from dgbench.systems.esdg.experiments.shares import MeasuredShare
 from dgbench.systems.esdg.partition import BlockShares, block_ranges
 from dgbench.systems.esdg.plan import border_bytes, fewest_equal_blocks, paper_cost
 from dgbench.systems.esdg.volumes import timeline, vertex_floats
+
+if TYPE_CHECKING:
+    from dgbench.systems.esdg.experiments.parts import MeasuredShare
 
 V100_BYTES_PER_S = 900e9
 H200_BYTES_PER_S = 4800e9
@@ -143,13 +146,8 @@ def _built(model: str, window: int = 1) -> TimelineModel:
 
 @dataclass(frozen=True, slots=True)
 class TargetMachine:
-    """Where an epoch is projected to.
-
-    Attributes:
-        topology: with as many devices as are asked for, at least.
-        speed: of a device, in threads of this machine.
-        host_link: bytes per second of a device's port to its host.
-    """
+    """Topology, speed of a device in threads of this machine, and bytes per second of its host's
+    link."""
 
     topology: Topology
     speed: float
@@ -291,13 +289,7 @@ def _epoch(
 def snapshot_epoch(
     job: ProjectedModel, size: int, machine: TargetMachine
 ) -> ProjectedSnapshotEpoch:
-    """An epoch of the snapshot partition on `size` ranks, snapshots travelling as differences.
-
-    Args:
-        job: what.
-        size: P, as many as the machine's topology has.
-        machine: where.
-    """
+    """An epoch of the snapshot partition on `size` ranks, snapshots travelling as differences."""
     blocks, steps = plan_blocks(job, size), held_steps(job, size)
     runs = min(blocks, steps)
     sent = runs * job.plain_bytes + (steps - runs) * job.difference_bytes
@@ -312,12 +304,9 @@ def vertex_epoch(
     """An epoch of the vertex partition, the baseline of Table 2.
 
     Its convolutions ask for rows step by step, so there is a message per pair of ranks, step and
-    pass [our reading]; snapshots travel plain, for it has no graph difference. Rows are taken to be
-    asked for from all ranks alike. Gathering rows into buffers is not in it.
-
-    Args:
-        job, size, machine: as `snapshot_epoch`.
-        remote: other ranks that ask for a vertex's features, mean over vertices and steps.
+    pass [our reading]; snapshots travel plain, for it has no graph difference. A vertex's features
+    are asked for by `remote` other ranks, on average over vertices and steps, of all ranks alike.
+    Gathering rows into buffers is not in it.
     """
     model = job.built()
     floats = vertex_floats(model, round(remote * job.steps * job.nodes))

@@ -78,13 +78,8 @@ class SnapshotRaceResult:
     notes: list[str]
 
     def observe_times(self, found: Measurement, dimension: str, of: type = str) -> None:
-        """Add seconds of an epoch and of its phases, by contender in this dimension.
-
-        Args:
-            found: what they are added to.
-            dimension: that tells contenders apart.
-            of: type of its values.
-        """
+        """Add seconds of an epoch and of its phases, by contender in this dimension of this
+        type."""
         for name, seconds in self.seconds.items():
             where = {dimension: of(name)}
             found.observe("epoch_time", median(seconds), **where)
@@ -136,21 +131,14 @@ def take_rank_turns(
     """Train every contender on the same ranks, one epoch each per turn, in alternating order.
 
     Args:
-        workload, data: what all of them train.
-        ranks: P, at least 1; processes of this machine with one thread each, with
-            `auto` kept on cores where these can be shared out evenly.
+        ranks: P, processes of this machine with one thread each; on a GPU each has one of its own,
+            the host waits for no exchange, and waiting is a part of `compute`.
         contenders: name -> arguments of `SnapshotRankTrainer`, or `ALONE`.
-        least: turns that count, at least.
-        budget_s: seconds to go on for, warm-up included.
-        timeout_s: of the whole group.
-        device: `cpu`, or `cuda` where each rank has one of its own; then the host waits for no
-            exchange, and waiting is a part of `compute`.
-        transport: what carries rows between ranks, see `use_transport`; None: as it is.
+        least, budget_s: turns that count and seconds, warm-up included, to go on for at least.
+        transport: what carries rows between ranks, see `use_transport`; None: as it is. `auto`
+            keeps ranks on cores where these can be shared out evenly.
         timing: let the meters take the times of phases.
         request: asks for results; None: for none.
-
-    Raises:
-        RankError: a rank failed.
     """
     found = launch(
         _take,
@@ -233,12 +221,8 @@ def _take(
     drawn: str,
     seed: int,
 ) -> _SnapshotRaceRankOutput:
-    """Be one rank.
-
-    Args:
-        drawn: contender whose parameters all are asked with in the end.
-        seed: of the audited epochs.
-    """
+    """Be one rank; in the end all contenders are asked with the parameters of the one that was
+    drawn."""
     if transport is not None:
         use_transport(comm, transport)
     if transport == "auto":

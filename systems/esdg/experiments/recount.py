@@ -137,10 +137,7 @@ def sequence_bytes(
     """Bytes of each snapshot against the one before it: all values, and indices of what changed.
 
     Args:
-        changes: entries that are there, come and go.
-        starts: snapshots that go as coordinates.
-        fallback: as coordinates where that is less.
-        index_bytes, values: what travels of an entry.
+        starts: snapshots that go as coordinates; `fallback`: others, too, where that is less.
         loops: entries that every snapshot has beside.
     """
     found = []
@@ -168,14 +165,8 @@ def redistributed(
     forward: int = 2,
     backward: int = 1,
 ) -> np.ndarray:
-    """Floats [P, P] that ranks send to each other between snapshots and vertices, pair by pair.
-
-    Args:
-        dims: of each temporal half, floats of a vertex and step to it and back.
-        steps, nodes, size: T, N and P.
-        blocks: of the timeline.
-        forward, backward: passes of either direction.
-    """
+    """Floats [P, P] that ranks send to each other between snapshots and vertices, pair by pair;
+    `dims` are floats of a vertex and step to each temporal half and back."""
     found = np.zeros((size, size), dtype=np.int64)
     owned = [len(part) for part in parted(range(nodes), size)]
     for block in parted(range(steps), blocks):
@@ -267,17 +258,8 @@ class Widths:
 def epoch_traffic(
     data: SnapshotSequence, model: str, window: int, on: Mapping[str, bool], blocks: int
 ) -> dict[str, int]:
-    """Matrices and bytes of an epoch on one process: every block once, and for its first pass.
-
-    Args:
-        data: of the workload; its last snapshot is only a target.
-        model, window: the first pass of a lean checkpoint brings what their borders need.
-        on: switches of ESDG's trainer.
-        blocks: of the timeline.
-
-    Returns:
-        `brought`, snapshots, and `bytes` of their matrices and inputs.
-    """
+    """Snapshots (`brought`) and bytes of an epoch on one process: every block once, and for its
+    first pass, of which a lean checkpoint brings what the model's borders need."""
     steps = range(len(data) - 1)
     cut = parted(steps, blocks)
     topology = [data.topology[t] for t in steps]

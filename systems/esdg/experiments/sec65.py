@@ -15,22 +15,13 @@ from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.timeline import (
-    TimelineTask,
-    TimelineWorkload,
-    load_timeline,
-)
+from dgbench.systems.base.timeline import TimelineTask, TimelineWorkload, load_timeline
 from dgbench.systems.esdg.experiments.rank_turns import take_rank_turns
 from dgbench.systems.esdg.experiments.recount import agree
 from dgbench.systems.esdg.experiments.settings import BY_NAME, FORMS, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES
 from dgbench.systems.esdg.hybrid_plan import least_group, most_bytes, parts_of, row_blocks
-from dgbench.systems.esdg.oracle import (
-    ResultRequest,
-    TimelineOracle,
-    TimelineResult,
-    largest_gap,
-)
+from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult, largest_gap
 from dgbench.systems.esdg.partition import block_ranges
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.vertex_plan import needs
@@ -130,11 +121,7 @@ def _split(
         seed=task.seed,
     )[0]
     checks = oracle.trained_checks({"": before}, {"": after}, {"": losses})
-    parts = most_bytes(steps, row_blocks(steps, data.num_nodes, group, BALANCE))
     found = Measurement(data=describe(data), checks=checks)
-    for of, count in (("largest", whole), ("part", parts), ("budget", budget)):
-        found.observe("memory", count, of=of)
-    found.observe("edges", sum(csr.nnz for csr in steps))
     found.observe("accuracy", accuracy)
     found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
     found.notes = [f"{ranks} processes; the budget is of a snapshot's matrix"]

@@ -22,12 +22,7 @@ from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import number
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, RunContext
-from dgbench.systems.esdg.experiments.common import (
-    Changes,
-    Occurrences,
-    formula,
-    smallest_length,
-)
+from dgbench.systems.esdg.experiments.common import Changes, Occurrences
 from dgbench.systems.esdg.experiments.recount import RawEdges, changes_check, entry_keys
 from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, FORMS, LEDGER
 
@@ -36,7 +31,6 @@ MAX_ENTRIES = {"smoke": 1_000_000, "quick": 2_000_000, "full": 60_000_000, "pape
 """Entries of all snapshots that are made, so that counts are compared with what is really sent."""
 SMOKE = ("flickr", "bitcoin-otc", "amlsim-20k-fanin200cycle200")
 PAPER_GAIN = float(ledger(LEDGER)["abs-gd-transfer"]["high"])
-GAINS = (4.0, PAPER_GAIN)
 
 
 SENT = observed("topology_sent", per=("origin", "dataset"), life=LIVES)
@@ -74,7 +68,7 @@ MADE_AS_COUNTED = rules.all_equal(
 class Smoothing(FormExperiment):
     forms, name = FORMS, "smoothing"
     device = "cpu"
-    sources = {"portion": "counted", "relative_error": "counted"}
+    sources = {"relative_error": "counted"}
     axes = {"dataset": {"smoke": SMOKE, None: [graph.name for graph in COUNTED]}}
     timeout_s = {"paper": 900, None: 120}
     headline, unit = GAIN.where(life=1), "x"
@@ -104,8 +98,6 @@ class Smoothing(FormExperiment):
         found = Occurrences.of(graph, context.preset)
         lives = found.lives()
         counted = Measurement(data=found.data)
-        counted.observe("vertices", found.events.num_nodes)
-        counted.observe("snapshots", lives.steps)
         counted.observe("edges", int(lives.raw().sum()))
         edges = RawEdges(found)
         # In the longest ones no edge may ever die.
@@ -122,12 +114,7 @@ class Smoothing(FormExperiment):
             }
             for format_, count in sent.items():
                 counted.observe("topology_sent", count, format=format_, life=life)
-            counted.observe("portion", changes.share, of="changed", life=life)
             counted.checks.append(changes_check(changes, edges.changes(life)))
-        for gain in GAINS:
-            pays = lambda life, gain=gain: formula(Changes.of(lives, life).share) >= gain  # noqa: E731
-            shortest = smallest_length(pays, max(1, lives.steps - 1)) or 0
-            counted.observe("smoothing_length", shortest, of="shortest", gain=gain)
         with one_thread():  # snapshots of a few thousand entries, by the hundred
             _make(counted, found, edges, graph.edge_life, MAX_ENTRIES[context.preset], swept)
         counted.checks = summarised(counted.checks)
@@ -148,7 +135,10 @@ def _make(
         return
     life = wanted if wanted in fits else max(fits)
     lived, averaged = found.snapshots(life=life), m_transform(found.snapshots(), life)
-    same = sum(_same_entries(a, b) for a, b in zip(lived, averaged, strict=True))
+    same = sum(
+        torch.equal(a.indptr, b.indptr) and torch.equal(a.indices, b.indices)
+        for a, b in zip(lived, averaged, strict=True)
+    )
     counted.observe("smoothing_length", life, of="made")
     for format_ in ("sent", "forced"):
         sent = sum(d.nbytes for d in encode_sequence(lived, fallback=format_ == "sent"))
@@ -165,10 +155,6 @@ def _make(
         for t in sorted(steps)
         for made in (lived, averaged)
     ]
-
-
-def _same_entries(a: Csr, b: Csr) -> bool:
-    return torch.equal(a.indptr, b.indptr) and torch.equal(a.indices, b.indices)
 
 
 def _normalised_gap(lived: Csr, averaged: Csr) -> float:

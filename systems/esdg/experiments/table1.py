@@ -17,13 +17,7 @@ from dgbench.lab.table import Entry
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences, smallest_length
 from dgbench.systems.esdg.experiments.recount import RawEdges, changes_check
-from dgbench.systems.esdg.experiments.settings import (
-    BY_NAME,
-    COUNTED,
-    FORMS,
-    GRAPHS,
-    SnapshotGraph,
-)
+from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, FORMS, GRAPHS, SnapshotGraph
 
 COLUMNS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "N": ("vertices", {}),

@@ -212,12 +212,8 @@ def of_several_models(entries: list[Entry], context: EvaluationContext) -> list[
 
 
 def gain(setting: str, *per: str, **where: Any) -> MeasuredQuantity:
-    """Time of an epoch of the vertex partition over that of the snapshot partition.
-
-    Args:
-        setting: `snapshot` is the paper's exchanges; one of `EXTRAS`, or `LEAN`, where both skip
-            the first pass.
-    """
+    """Time of an epoch of the vertex partition over that of the snapshot partition: `snapshot` with
+    the paper's exchanges; one of `EXTRAS`, or `LEAN`, where both skip the first pass."""
     return observed("speedup", per=("model", *per), part="time", setting=setting, **where)
 
 

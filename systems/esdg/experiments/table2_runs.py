@@ -169,12 +169,10 @@ def remote_reads_planted(mixing: float, preset: Preset) -> Measurement:
 def _remote_reads(
     steps: list[Csr], num_nodes: int, method: str, data: dict[str, Any]
 ) -> Measurement:
-    vertex_steps, edges = len(steps) * num_nodes, sum(csr.nnz for csr in steps)
+    vertex_steps = len(steps) * num_nodes
     found, checks = Measurement(data=data), []
     found.observe("vertices", vertex_steps, of="steps")
     found.observe("vertices", num_nodes, of="graph")
-    found.observe("edges", edges)
-    found.observe("density", edges / vertex_steps, of="edges")
     for ranks in RANKS:
         parts = split_vertices(steps, ranks, method)  # type: ignore[arg-type]
         remote = remote_reads(steps, parts)
@@ -208,15 +206,11 @@ def race(
     transport: Transport,
     control: bool,
 ) -> Measurement:
-    """Both partitions in turns on the same processes, and further ways of the snapshot partition.
+    """Both partitions in turns on the same processes, and further ways of the snapshot partition
+    (`extras`: name -> arguments of `SnapshotRankTrainer`).
 
-    Args:
-        task: what is trained; a model that sends no activations also races against `LEAN`.
-        ranks: P.
-        context: of the cell.
-        extras: name -> arguments of `SnapshotRankTrainer` for the snapshot partition.
-        transport: what carries rows between the ranks.
-        control: also race the snapshot partition with itself.
+    A model that sends no activations also races against `LEAN`. `control`: the snapshot partition
+    also races itself.
     """
     data = load_timeline(task)
     steps = range(len(data) - 1)
@@ -252,12 +246,8 @@ def race(
     if LEAN in contenders:
         observe_speedup(found, turns.seconds[LEAN], turns.seconds["snapshot"], setting=LEAN)
     turns.observe_times(found, "setting")
-    found.observe("turns", len(turns.seconds["snapshot"]))
     found.data = describe(data)
-    found.notes = [
-        f"vertices parted by {parts.method}",
-        f"{ranks} processes over {turns.carrier}",
-    ]
+    found.notes = [f"vertices parted by {parts.method}", f"{ranks} processes over {turns.carrier}"]
     return found
 
 
