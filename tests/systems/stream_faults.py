@@ -40,6 +40,11 @@ def around(owner: Any, name: str, change: Callable[..., Any]) -> Plant:
     return plant
 
 
+def changed(owner: Any, name: str, change: Callable[[Any], Any]) -> Plant:
+    """Fault by which a function returns something else."""
+    return around(owner, name, lambda was, *given, **named: change(was(*given, **named)))
+
+
 def every_second(owner: Any, name: str) -> Plant:
     """Fault that leaves out every second call."""
 

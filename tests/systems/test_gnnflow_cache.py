@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import chain
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looped_cache import LoopedCache, looped_dynamic, looped_static
 
 from dgbench.runtime.errors import DataError, InvalidInputError, UnknownKeyError
 from dgbench.systems.gnnflow.cache import FeatureCache, FeatureTable, read_state
-from dgbench.systems.gnnflow.experiments import fig14
+from dgbench.systems.gnnflow.experiments import cache_play, fig14
 from dgbench.systems.gnnflow.experiments.accesses import Access
-from dgbench.systems.gnnflow.experiments.cache_play import KINDS, LoopedCache
+from dgbench.systems.gnnflow.experiments.cache_play import KINDS
 from dgbench.systems.gnnflow.experiments.settings import LAMBDA
 from dgbench.systems.gnnflow.plain_cache import ListedCache
 from dgbench.systems.gnnflow.static_cache import Visits, by_degree, presampled
@@ -95,7 +98,7 @@ def test_hits_are_those_of_a_cache_in_plain_python(batches, policy, capacity) ->
         for ids in batches:
             loop.fetch(ids)
     tensors = [torch.tensor(ids, dtype=torch.int64) for ids in batches]
-    fig14.serve(caches, [[Access(ids, ids, 1) for ids in tensors]] * 2, restoration=True)
+    fig14.serve(caches, [[Access(ids, ids) for ids in tensors]] * 2, restoration=True)
     for cache in caches.values():
         assert {name: getattr(cache.counts, name) for name in loop.counts} == loop.counts
     listed, kept, hits = ListedCache(table(), capacity), OrderedDict(), 0
@@ -178,6 +181,31 @@ def test_bad_input_is_named(tmp_path) -> None:
             call()
     with pytest.raises(UnknownKeyError, match="mru"):
         FeatureCache(FeatureTable(table()), 3, policy="mru")
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.lists(batches_of_ids, min_size=2, max_size=2), min_size=3, max_size=5),
+    st.booleans(), st.booleans(), st.integers(1, 2),
+)  # fmt: skip
+def test_schedules_hit_as_in_plain_python(rounds, reuse, restoration, every) -> None:
+    epochs = [
+        [
+            [Access(*[torch.tensor(ids, dtype=torch.int64)] * 2) for ids in batches]
+            for batches in one
+        ]
+        for one in rounds
+    ]
+    accesses = SimpleNamespace(count=lambda kind: 40, capacity=lambda kind, times: 7)
+    one = cache_play.Played(accesses, [], epochs, [list(chain(*one)) for one in epochs])
+    how = {"reuse": reuse, "restoration": restoration}
+    counts = cache_play.dynamic(one, cache_play.narrow(one, "node", 1.0), "node", **how)
+    loop = looped_dynamic(one, "node", 7, admission=LAMBDA, **how)
+    assert {name: getattr(counts, name) for name in loop} == loop
+    kept = cache_play.narrow(one, "node", 1.0, "static")
+    counts, _ = cache_play.static(one, kept, "node", every=every)
+    loop = looped_static(one, "node", 7, every)
+    assert {name: getattr(counts, name) for name in loop} == loop
 
 
 def test_static_choices() -> None:

@@ -58,21 +58,9 @@ def update(dataset: str, update_s: float, rebuild_s: float, size: float) -> Row:
     return row("update", {"dataset": dataset}, observed, data=TWIN | {"scale": 1 / 64})
 
 
-def parts(fetching: Mapping[str, float]) -> Rows:
-    return [
-        row("fig9", {"dataset": "gdelt", "model": model}, [
-            observation("speedup", value, low=value * 0.9, high=value * 1.1, phase=phase,
-                        setting=ex.round_race.PUBLISHED, baseline="tgl")
-            for phase, value in (("sampling", 4.0), ("fetching", gain))
-        ], data=TWIN)
-        for model, gain in fetching.items()
-    ]  # fmt: skip
-
-
 ALL_THREE = {"tgn": 2.0, "tgat": 1.5, "dysat": 1.6}
 TWO = {"tgn": 2.0, "tgat": 1.5}
 UPDATES = (("gdelt", 0.001, 0.5, 1500.0), ("netflix", 0.002, 0.25, 2031.25))
-SLOWER = {"tgn": 0.5, "tgat": 0.8, "dysat": 0.7}
 ROUNDS: list[Case] = [
     ("fig8-gdelt", lambda: races(ALL_THREE), "direction timed twin"),
     ("fig8-netflix", lambda: races(TWO, tgn=0.5), "opposite"),
@@ -86,9 +74,6 @@ ROUNDS: list[Case] = [
     ("s61-update-time", lambda: [update("gdelt", 0.002, 0.5, 1500.0),
                                  update("netflix", 0.001, 0.25, 2031.25)], "opposite"),
     ("s61-update-time", lambda: [update(*one) for one in UPDATES], "undecided", 1.5),
-    ("fig9-sampling", lambda: parts(SLOWER), "direction"),
-    ("fig9-feature-fetch", lambda: parts(SLOWER), "opposite"),
-    ("fig9-feature-fetch", lambda: parts(SLOWER | {"tgn": 2.0}), "v"),
 ]  # fmt: skip
 
 # --- placements -----------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ Ranks are threads; one race forks them.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
@@ -15,20 +14,19 @@ from typing import Any
 import pytest
 import torch
 from dgc_ranks import as_ranks
+from looped_cache import LoopedCache
 from pretended_cuda import DEVICE, Pretended, pretended_cuda
 from pretended_gnnflow import pretend
 from stream_tiny import tiny_stream, tiny_task
 from torch import Tensor
 
-from dgbench.kernels_cuda.temporal_store import ADAPTIVE, TemporalStore
 from dgbench.runtime import machine_memory
 from dgbench.runtime.collectives import Communicator
-from dgbench.runtime.errors import DgbenchError, InvalidInputError, UnsupportedError
+from dgbench.runtime.errors import DgbenchError, InvalidInputError
 from dgbench.runtime.machine_memory import PageLock
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
 from dgbench.systems.gnnflow import ranked
 from dgbench.systems.gnnflow.experiments import round_race
-from dgbench.systems.gnnflow.experiments.cache_play import LoopedCache
 from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, MachineLayout
 from dgbench.systems.gnnflow.ranked import (
     GraphPlacement,
@@ -311,47 +309,6 @@ def test_a_machine_keeps_its_records_and_rows_once(layout, monkeypatch) -> None:
     for rank in range(layout.ranks):
         assert kept[0][rank] == (kept[1][rank] if rank in first else 0)
         assert {rank} <= first or layout.machines == 1 or not shared[rank]["bytes"]["features"]
-
-
-VERTICES = 40
-
-
-def edges(count: int) -> tuple[torch.Tensor, ...]:
-    draw = torch.Generator().manual_seed(3)
-    src, dst = (torch.randint(VERTICES, (count,), generator=draw) for _ in range(2))
-    return src, dst, torch.randint(count, (count,), generator=draw).sort().values.double()
-
-
-@pytest.fixture
-def files():
-    found = [os.memfd_create("test") for _ in range(4)]
-    yield found
-    for file in found:
-        os.close(file)
-
-
-def test_who_follows_a_store_sees_it_and_changes_nothing(files, tmp_path) -> None:
-    src, dst, t = edges(300)
-    how = {"policy": ADAPTIVE, "undirected": True, "files": files}
-    writer, reader = TemporalStore(VERTICES, **how), TemporalStore(VERTICES, **how, writes=False)
-    one = torch.tensor([5])
-    for change in (lambda: writer.insert(src, dst, t), lambda: writer.delete_edges(one)):
-        change()
-        reader.follow(writer.counts())
-        for vertex in range(VERTICES):
-            for own, wanted in zip(*(s.neighbours(vertex) for s in (reader, writer)), strict=True):
-                assert torch.equal(own, wanted)
-    for change in (
-        lambda: reader.insert(src, dst, t + 1000), lambda: reader.add_vertices(1),
-        lambda: reader.delete_edges(one), lambda: reader.delete_vertices(one),
-        lambda: writer.follow(writer.counts()), lambda: TemporalStore(VERTICES, files=files[:3]),
-        lambda: TemporalStore(VERTICES, writes=False),
-    ):  # fmt: skip
-        with pytest.raises(InvalidInputError):
-            change()
-    with pytest.raises(UnsupportedError):
-        writer.offload(1e9, tmp_path / "old")
-    assert not (tmp_path / "old").exists()
 
 
 def test_pages_are_locked_as_far_as_they_are_in_use(monkeypatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from nightly_cases import mostly_nightly
-from stream_faults import FAULTS, Plant, around, instead
+from stream_faults import FAULTS, Plant, around, changed, instead
 from stream_tiny import tiny_events
 from torch import Tensor
 
@@ -105,24 +105,19 @@ def missing(hop: Any) -> Any:
 
 def sampled(owner: Any, method: str, change: Callable[[Any], Any]) -> Plant:
     """The outermost hop of what a sampler returns is changed."""
-    return replaced(
+    return changed(
         owner, method,
         lambda found: [[*hops[:-1], change(hops[-1])] for hops in found]
         if isinstance(found, list) else change(found),
     )  # fmt: skip
 
 
-def replaced(owner: Any, method: str, change: Callable[[Any], Any]) -> Plant:
-    """The return value of a function is changed."""
-    return around(owner, method, lambda was, *given, **named: change(was(*given, **named)))
-
-
 def more(name: str) -> Callable[[Any], Any]:
     return lambda found: replace(found, **{name: getattr(found, name) + 1})
 
 
-def hit_more(found: Any) -> Any:
-    found.hits += 1
+def request_more(found: Any) -> Any:
+    found.requests += 1
     return found
 
 
@@ -140,9 +135,9 @@ def misplaced(found: Any) -> Any:
 
 
 TRAINED, TGN, RANKS = ("fig10", "model=tgat"), ("fig10", "model=tgn"), ("fig15", "model=tgat")
-ROLLED = replaced(cache.FeatureCache, "fetch", lambda rows: rows.roll(1, 0))
+ROLLED = changed(cache.FeatureCache, "fetch", lambda rows: rows.roll(1, 0))
 OURS_FUTURE = sampled(StoreAccess, "sample", future)
-HITS = replaced(ex.cache_play, "dynamic", hit_more)
+REQUESTS = changed(ex.cache_play, "dynamic", request_more)
 BLOCKS = around(BlockCounts, "add", slot_more)
 CASES: list[tuple[Plant, tuple[str, str], str]] = [
     (both(scaled(GnnflowTrainer, "evaluate", 1.5, 2), scaled(GnnflowTrainer, "loss", 1.5)),
@@ -152,7 +147,7 @@ CASES: list[tuple[Plant, tuple[str, str], str]] = [
      "gradients"),
     (both(scaled(ranked.StreamRankTrainer, "evaluate", 1.5),
           gradients(lambda n, g: 0.5 * g, ranked.StreamRankTrainer),
-          replaced(ex.fig15, "count_rows", more("records"))), RANKS, "outputs gradients counters"),
+          changed(ex.fig15, "count_rows", more("records"))), RANKS, "outputs gradients counters"),
     (scaled(GnnflowTrainer, "step", 1.01), TRAINED, "losses"),
     (instead(GnnflowTrainer, "train_on", lambda self, events, epoch=0: 0.7), TRAINED, "losses"),
     (instead(GnnflowTrainer, "restore_memory", lambda self, state: None), TGN, "losses"),
@@ -162,22 +157,22 @@ CASES: list[tuple[Plant, tuple[str, str], str]] = [
     (sampled(RebuiltAccess, "sample", missing), ("table2", "baseline=tgl"), "outputs"),
     (ROLLED, ("fig9", "model=tgn"), "features"),
     (ROLLED, ("fig14", "part=times"), "rows"),
-    (HITS, ("fig14", "part=hits"), "counters"),
-    (HITS, ("cache_ablation", "part=hits"), "counters"),
+    (REQUESTS, ("fig14", "part=hits"), "counters"),
+    (REQUESTS, ("cache_ablation", "part=hits"), "counters"),
     (sampled(ex.accesses, "sample_hops", missing), ("table3", ""), "samples"),
     (sampled(ex.accesses, "sample_hops", future), ("table4", ""), "samples"),
     (sampled(ex.accesses, "sample_neighbours", missing), ("fig5", ""), "samples"),
-    (replaced(ex.table3, "different", lambda n: n + 1), ("table3", ""), "counters"),
-    (replaced(ex.table4, "jaccard", lambda x: x + 0.01), ("table4", ""), "shares"),
-    (replaced(ex.fig5, "gini", lambda x: x + 0.01), ("fig5", ""), "shares"),
+    (changed(ex.table3, "different", lambda n: n + 1), ("table3", ""), "counters"),
+    (changed(ex.table4, "jaccard", lambda x: x + 0.01), ("table4", ""), "shares"),
+    (changed(ex.fig5, "gini", lambda x: x + 0.01), ("fig5", ""), "shares"),
     (BLOCKS, ("table6", "dataset=wikipedia"), "counters"),
     (BLOCKS, ("large", "kind=memory"), "counters"),
-    (replaced(owners, "shares", more("records")), ("partition", ""), "counters"),
-    (replaced(ex.partition, "partition", misplaced), ("partition", ""), "owners"),
+    (changed(owners, "shares", more("records")), ("partition", ""), "counters"),
+    (changed(ex.partition, "partition", misplaced), ("partition", ""), "owners"),
     (sampled(ex.fig12, "sample_neighbours", missing), ("fig12", "dataset=gdelt"), "samples"),
-    (replaced(ex.large, "_printed_bytes", lambda found: {k: n + 1 for k, n in found.items()}),
+    (changed(ex.large, "_printed_bytes", lambda found: {k: n + 1 for k, n in found.items()}),
      ("large", "kind=sizes"), "counters"),
-    (replaced(ours.BlockStoreContender, "first_hop", lambda found: (found[0], found[1].flip(0))),
+    (changed(ours.BlockStoreContender, "first_hop", lambda found: (found[0], found[1].flip(0))),
      ("contenders", ""), "samples"),
 ]  # fmt: skip
 """Faults, the cell that they are planted in, and subjects of checks that fail there."""

@@ -15,12 +15,12 @@ class ContenderEvents:
     """Undirected edges in time order; the id of an edge is its place.
 
     Attributes:
-        num_vertices: N.
+        num_nodes: N.
         src, dst: int64[E].
         t: float64[E], non-decreasing.
     """
 
-    num_vertices: int
+    num_nodes: int
     src: Tensor
     dst: Tensor
     t: Tensor
@@ -30,9 +30,7 @@ class ContenderEvents:
 
     def first(self, count: int) -> ContenderEvents:
         """The `count` oldest."""
-        return ContenderEvents(
-            self.num_vertices, self.src[:count], self.dst[:count], self.t[:count]
-        )
+        return ContenderEvents(self.num_nodes, self.src[:count], self.dst[:count], self.t[:count])
 
 
 class GraphStoreContender(ABC):

@@ -45,7 +45,7 @@ class ReferenceResult:
         self._t = events.t.numpy()
         ends = np.concatenate([self._src, self._dst])
         self._order = np.argsort(ends, kind="stable")
-        self._start = np.searchsorted(ends[self._order], np.arange(events.num_vertices + 1))
+        self._start = np.searchsorted(ends[self._order], np.arange(events.num_nodes + 1))
 
     def edges_before(self, node: int, time: float) -> np.ndarray:
         """Ids of all edges of a vertex with t < time, oldest first; self edges stand twice."""

@@ -49,7 +49,7 @@ class BlockStoreContender(_Counted):
     in_place = True
 
     def build(self, events: ContenderEvents) -> None:
-        self.store = TemporalStore(events.num_vertices, undirected=True)
+        self.store = TemporalStore(events.num_nodes, undirected=True)
         for at in range(0, len(events), STEP):
             self._insert(events, at, at + STEP)
 
@@ -79,7 +79,7 @@ class Rebuilt(_Counted):
 
     def build(self, events: ContenderEvents) -> None:
         self.rows = build_tcsr(
-            events.num_vertices, events.src, events.dst, events.t, undirected=True,
+            events.num_nodes, events.src, events.dst, events.t, undirected=True,
             threads=self.threads,
         )  # fmt: skip
 

@@ -112,10 +112,10 @@ class CuGraph(Released):
         self._begin = int(times.min()) - 1 if count else 0
         # Each edge is one of both its ends, so it stands twice; the second's id is E further on.
         sources = torch.cat([events.src, events.dst])
-        first = torch.full((events.num_vertices,), _NEVER)
+        first = torch.full((events.num_nodes,), _NEVER)
         first.scatter_reduce_(0, sources, times.repeat(2), "amin")
         self._first = first.to(self.device)
-        self._ids = torch.int32 if max(2 * count, events.num_vertices) < 2**31 else torch.int64
+        self._ids = torch.int32 if max(2 * count, events.num_nodes) < 2**31 else torch.int64
         library = self._library
         self._graph = library.SGGraph(
             self._handle,
@@ -128,7 +128,7 @@ class CuGraph(Released):
             do_expensive_check=False,
             edge_id_array=self._put(torch.arange(2 * count, dtype=self._ids)),
             edge_start_time_array=self._put(times.repeat(2)),
-            vertices_array=self._put(torch.arange(events.num_vertices, dtype=self._ids)),
+            vertices_array=self._put(torch.arange(events.num_nodes, dtype=self._ids)),
             drop_self_loops=False,
             drop_multi_edges=False,
             symmetrize=False,

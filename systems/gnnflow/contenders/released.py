@@ -76,7 +76,7 @@ class Dgl(Released):
         self._edges = len(events)
         both = torch.cat([events.src, events.dst]), torch.cat([events.dst, events.src])
         # The one format that sampling reads; else the first sample would pay for it.
-        self.graph = dgl.graph(both, num_nodes=events.num_vertices).formats(["csc"])
+        self.graph = dgl.graph(both, num_nodes=events.num_nodes).formats(["csc"])
 
     def add(self, events: ContenderEvents, old: int) -> None:
         self.build(events)
@@ -110,7 +110,7 @@ class LastNeighbours(Released):
 
     def build(self, events: ContenderEvents) -> None:
         models = importlib.import_module("torch_geometric.nn.models.tgn")
-        self.loader = models.LastNeighborLoader(events.num_vertices, size=self.size)
+        self.loader = models.LastNeighborLoader(events.num_nodes, size=self.size)
         for at in range(0, len(events), 100_000):
             part = slice(at, at + 100_000)
             self.loader.insert(events.src[part], events.dst[part])
@@ -142,7 +142,7 @@ class Tglite(Released):
     def build(self, events: ContenderEvents) -> None:
         edges = torch.stack([events.src, events.dst], 1).to(torch.int32).numpy()
         times = events.t.to(torch.float32).numpy()
-        graph = self.load().TGraph(edges, times, num_nodes=events.num_vertices)
+        graph = self.load().TGraph(edges, times, num_nodes=events.num_nodes)
         graph._init_tcsr()  # else the first sample would pay for it
         # A block calls `graph()` of its context, which is a property in this release.
         self._context = SimpleNamespace(graph=lambda: graph)

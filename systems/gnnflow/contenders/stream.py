@@ -41,5 +41,5 @@ def batch_roots(
     part = slice(first, first + count)
     src, dst, t = events.src[part], events.dst[part], events.t[part]
     draw = torch.Generator().manual_seed(seed + first)
-    negatives = torch.randint(events.num_vertices, (src.numel(),), generator=draw)
+    negatives = torch.randint(events.num_nodes, (src.numel(),), generator=draw)
     return torch.cat([src, dst, negatives]), t.repeat(3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -56,26 +56,14 @@ class Access:
     Attributes:
         nodes: int64[n], targets and neighbours of the outermost hop.
         edges: int64[m], edges of all hops and snapshots.
-        events: of the batch.
     """
 
     nodes: Tensor
     edges: Tensor
-    events: int
 
     def of(self, kind: str) -> Tensor:
         """`nodes` or `edges` by the words `node` and `edge`."""
         return self.nodes if kind == "node" else self.edges
-
-
-@dataclass(frozen=True, slots=True)
-class _ServedBatch:
-    """A batch that was handed out, and the call that it came from."""
-
-    nodes: Tensor
-    times: Tensor
-    draw: int
-    access: Access
 
 
 class Accesses:
@@ -94,7 +82,7 @@ class Accesses:
     def __init__(
         self, graph: StreamGraph, model: str, preset: Preset, *, gpus: int = 1, **fields: object
     ) -> None:
-        self.graph, self.model, self.gpus = graph, model, gpus
+        self.graph, self.gpus, self.static = graph, gpus, model in STATIC_MODELS
         self.task: StreamWorkload = workload(graph, model, preset, **fields)
         self.data = open_stream(self.task)
         events = self.data.events
@@ -102,19 +90,13 @@ class Accesses:
             events.num_nodes, events.src, events.dst, events.t, undirected=self.task.undirected
         )
         self.served = 0
-        self._compared: list[_ServedBatch] = []  # a batch drawn from all, and the last one
+        # Roots, times, call and ids of a batch drawn from all, and of the last one.
+        self._compared: list[tuple[Tensor, Tensor, int, Access]] = []
 
-    def rounds(self, most: int | None = None, length: float | None = None) -> list[Round]:
-        """Rounds of the stream after the initial part, or the last `most` of them.
-
-        Args:
-            most: how many at most.
-            length: of a round; by default the graph's.
-        """
-        every = rounds_by_time(
-            self.data.events.t, self.graph.round if length is None else length, initial=INITIAL
-        )
-        return every if most is None else every[-most:]
+    def rounds(self, most: int, length: float | None = None) -> list[Round]:
+        """The last rounds of the stream; `length`: of a round, by default the graph's."""
+        length = self.graph.round if length is None else length
+        return rounds_by_time(self.data.events.t, length, initial=INITIAL)[-most:]
 
     def epoch(self, one: Round, epoch: int = 0) -> Iterator[Access]:
         """The batches of an epoch, in the order of time."""
@@ -124,29 +106,39 @@ class Accesses:
 
     def batch(self, events: Tensor, epoch: int = 0) -> Access:
         """Ids that a batch of events int64[b] requests."""
-        nodes, times, draw = self._roots(events, epoch)
-        if self.model in STATIC_MODELS:
-            return self._static(nodes, draw, events.numel())
-        found = self._hops(nodes, times, draw)
-        outer = [hops[-1] for hops in found]
+        stream = self.data.events
+        drawn = negatives_of(self.task, self.data, events + epoch * 2**40)
+        nodes = torch.cat((stream.src[events], stream.dst[events], drawn))
+        draw = batch_draw(self.task, int(events[0]), epoch)
+        return self._sampled(nodes, stream.t[events].repeat(3), draw)
+
+    def from_vertices(self, nodes: Tensor) -> Access:
+        """Ids that a static model requests when it trains on these vertices, int64[b]."""
+        return self._sampled(nodes, nodes.double(), int(nodes[0]))
+
+    def _sampled(self, nodes: Tensor, times: Tensor, draw: int) -> Access:
+        """Ids that roots request; static models draw from all edges, whatever their time."""
+        if self.static:
+            times = torch.full_like(times, torch.inf)
+        samples = self._hops(nodes, times, draw)
+        outer = [hops[-1] for hops in samples]
         access = Access(
             torch.cat([part for hop in outer for part in (hop.nodes, hop.neighbours)]),
-            torch.cat([hop.eids for hops in found for hop in hops]),
-            events.numel(),
+            torch.cat([hop.eids for hops in samples for hop in hops]),
         )
-        self._keep(_ServedBatch(nodes, times, draw, access))
+        self.served += 1
+        one = nodes, times, draw, access
+        before = self._compared[0] if self._compared else one
+        self._compared = [before if draws_of("accesses").randrange(self.served) else one, one]
         return access
 
     def checks(self) -> list[ResultCheck]:
         """Checks of two of the batches that were handed out, one of them the last: drawn roots of
         each by the plain sampler, and the ids that were kept of all of its samples."""
-        static = self.model in STATIC_MODELS
-        hops_of = self._static_hops if static else self._hops
-        compare = static_samples_check if static else samples_check
+        compare = static_samples_check if self.static else samples_check
         found = []
-        for one in self._compared:
-            call = one.nodes, one.times, one.draw
-            samples = hops_of(*call)
+        for *call, access in self._compared:
+            samples = self._hops(*call)
             found.append(compare(self.task, self.data.events, *call, samples))
             outer = [snapshot[-1] for snapshot in samples]
             wanted = {
@@ -155,70 +147,35 @@ class Accesses:
                 ],
                 "edge": [eid for hops in samples for hop in hops for eid in hop.eids.tolist()],
             }
-            kept = {kind: one.access.of(kind) for kind in wanted}
+            kept = {kind: access.of(kind) for kind in wanted}
             found.append(equal("ids", kept, wanted, against="samples of the batch"))
         return by_subject(found)
 
-    def _keep(self, one: _ServedBatch) -> None:
-        self.served += 1
-        before = self._compared[0] if self._compared else one
-        self._compared = [before if draws_of("accesses").randrange(self.served) else one, one]
-
     def _hops(self, nodes: Tensor, times: Tensor, draw: int) -> list[list[Sample]]:
-        return sample_hops(
-            self.store, nodes, times, self.task.fanouts, policy=self.task.sampling,
-            window=self.task.window, snapshots=self.task.snapshots,
-            prop_time=self.task.root_times, seed=self.task.seed, draw=draw,
-        )  # fmt: skip
-
-    def _roots(self, events: Tensor, epoch: int) -> tuple[Tensor, Tensor, int]:
-        """Roots of a batch, their times, and the number of its sampling call."""
-        stream = self.data.events
-        drawn = negatives_of(self.task, self.data, events + epoch * 2**40)
-        nodes = torch.cat((stream.src[events], stream.dst[events], drawn))
-        times = stream.t[events].repeat(3)
-        return nodes, times, batch_draw(self.task, int(events[0]), epoch)
-
-    def _static_hops(self, nodes: Tensor, times: Tensor, draw: int) -> list[list[Sample]]:
-        hops = []
-        for hop, fanout in enumerate(self.task.fanouts):
+        task = self.task
+        if not self.static:
+            return sample_hops(
+                self.store, nodes, times, task.fanouts, policy=task.sampling, window=task.window,
+                snapshots=task.snapshots, prop_time=task.root_times, seed=task.seed, draw=draw,
+            )  # fmt: skip
+        hops: list[Sample] = []
+        for hop, fanout in enumerate(task.fanouts):
             one = sample_neighbours(
-                self.store, nodes, torch.full((nodes.numel(),), torch.inf, dtype=torch.float64),
-                fanout=fanout, policy="uniform", seed=self.task.seed, draw=draw, hop=hop,
+                self.store, nodes, times[:1].expand(nodes.numel()).contiguous(), fanout=fanout,
+                policy="uniform", seed=task.seed, draw=draw, hop=hop,
             )  # fmt: skip
             hops.append(one)
             nodes = torch.cat((nodes, one.neighbours))
         return [hops]
 
-    def from_vertices(self, nodes: Tensor) -> Access:
-        """Ids that a static model requests when it trains on these vertices, int64[b]."""
-        return self._static(nodes, int(nodes[0]), nodes.numel())
-
-    def _static(self, nodes: Tensor, draw: int, events: int) -> Access:
-        """Static models draw from all edges, whatever their time."""
-        times = torch.full((nodes.numel(),), torch.inf, dtype=torch.float64)
-        hops = self._static_hops(nodes, times, draw)[0]
-        outer = torch.cat((hops[-1].nodes, hops[-1].neighbours))
-        access = Access(outer, torch.cat([hop.eids for hop in hops]), events)
-        self._keep(_ServedBatch(nodes, times, draw, access))
-        return access
-
     def count(self, kind: str) -> int:
         """Number of `node` or `edge` ids."""
         return self.data.events.num_nodes if kind == "node" else len(self.data.events)
-
-    def dim(self, kind: str) -> int:
-        """Floats of a feature."""
-        return self.graph.node_dim if kind == "node" else self.graph.edge_dim
 
     def capacity(self, kind: str, times: float = 1.0) -> int:
         """Slots of a cache of the paper's share of the ids, or `times` as many."""
         share = self.graph.node_cache if kind == "node" else self.graph.edge_cache
         return max(1, min(self.count(kind), round(times * share * self.count(kind))))
-
-    def describe(self) -> dict[str, Any]:
-        """The `data` field of a measurement."""
-        return self.data.describe()
 
 
 def as_printed(entries: Entries) -> Rule:

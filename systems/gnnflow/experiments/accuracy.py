@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from dgbench.lab.estimates import Estimate
 from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import close
@@ -17,7 +15,7 @@ from dgbench.systems.base.stream_recount import recount_training
 from dgbench.systems.gnnflow.experiments.accuracy_runs import StreamLimits, task_of
 from dgbench.systems.gnnflow.experiments.settings import FORMS, MODEL_TITLES, MODELS
 from dgbench.systems.gnnflow.experiments.trainer_checks import PLAIN as PLAIN_PATH
-from dgbench.systems.gnnflow.experiments.trainer_checks import SCORED, trainer_checks
+from dgbench.systems.gnnflow.experiments.trainer_checks import SCORED, largest_gap, trainer_checks
 
 OURS, PLAIN = "GNNFlow", "reference"
 SIZES: Final[dict[Preset, StreamLimits]] = {
@@ -41,11 +39,6 @@ SIZES: Final[dict[Preset, StreamLimits]] = {
 PRECISION: Final = observed("average_precision", per=("dataset", "model"))
 
 
-def model_deviation(context: Any, dims: Mapping[str, Any], one: Estimate) -> dict[str, float]:
-    """Deviation of the losses of a mark's model."""
-    return {"deviation": max(row.deviation.get(f"loss {dims['model']}", 0.0) for row in one.rows)}
-
-
 class Accuracy(FormExperiment):
     forms, name = FORMS, "accuracy"
     timeout_s = {"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}
@@ -55,7 +48,10 @@ class Accuracy(FormExperiment):
         Sweep(
             "accuracy", "Average precision on GNNFlow and on the plain path",
             PRECISION.where(setting=(OURS, PLAIN)), panel="{dataset}", series="setting",
-            x="{model}", more=model_deviation, gaps={"series": OURS}, xlabel="model",
+            x="{model}", 
+            more=lambda _, dims, one: {"deviation": max(
+                row.deviation.get(f"loss {dims['model']}", 0.0) for row in one.rows
+            )}, gaps={"series": OURS}, xlabel="model",
             ylabel="average precision", ylog=False, sort=False,
         ),
     )  # fmt: skip
@@ -75,7 +71,6 @@ class Accuracy(FormExperiment):
         with threads(SIZES[context.preset].threads or context.threads):
             for model in str(cell.params["models"]).split():
                 _compare(str(cell.params["dataset"]), model, context, found)
-        found.observe("epochs", SIZES[context.preset].initial)
         return found
 
 
@@ -113,8 +108,5 @@ def _compare(name: str, model: str, context: RunContext, found: Measurement) -> 
     ]
     for trainer in trainers.values():
         trainer.close()
-    gap = max(abs(a - b) / abs(b) for a, b in zip(losses[OURS], losses[PLAIN], strict=True))
-    found.deviation[f"loss {model}"] = gap
-    found.observe("events", end, model=model)
-    found.observe("batch_size", task.batch, model=model)
+    found.deviation[f"loss {model}"] = largest_gap(losses[OURS], losses[PLAIN])
     found.data.update(data.describe())

@@ -33,13 +33,7 @@ from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, load_stream
 from dgbench.systems.base.stream_recount import recount_batches
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream, drawn
-from dgbench.systems.gnnflow.experiments.settings import (
-    BY_NAME,
-    FORMS,
-    INITIAL,
-    SETTINGS,
-    workload,
-)
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, FORMS, INITIAL, SETTINGS, workload
 from dgbench.systems.gnnflow.experiments.trainer_checks import (
     PLAIN,
     ROUNDING,
@@ -181,21 +175,12 @@ class AccuracyRun(FormExperiment):
         measured.checks = stream_checks(task, data, streams, replays, last)
         for stream in streams.values():
             stream.trainer.close()
-        measured.observe("rounds", len(rounds))
-        measured.observe("events", len(data.events))
-        measured.observe("events", rounds[0].events, of="round")
-        measured.observe("batch_size", task.batch)
         return measured
 
 
 def differences(row: Any, dim: str, first: Any, second: Any) -> list[float]:
-    """Points of average precision that a contender has over another, round by round.
-
-    None where one of them took no part.
-
-    Args:
-        dim: dimension that tells the contenders apart.
-    """
+    """Points of average precision that a contender has over another, round by round; none where one
+    of them took no part. `dim` tells them apart."""
     curves = [
         Table.of([row]).where("average_precision", **{dim: one}).values for one in (first, second)
     ]
@@ -239,10 +224,7 @@ def by_model(
 
 
 def mean_points(value: Callable[[Any], float]) -> MeasuredQuantity:
-    """Points of average precision that a function gives of a row, by model: means over seeds.
-
-    None where it gives NaN of a row.
-    """
+    """Means over seeds and by model of points that a function gives of a row; none with a NaN."""
 
     def numbers(rows: list[Any]) -> Iterator[tuple[dict[str, Any], Estimate]]:
         means = [value(row) for row in rows]
@@ -253,11 +235,7 @@ def mean_points(value: Callable[[Any], float]) -> MeasuredQuantity:
 
 
 class _ScoredTrainer(StreamTrainer):
-    """A plain trainer that keeps the scores of what it evaluates.
-
-    Attributes:
-        scores: [events, 2] of each batch, of the true pair and of the random one.
-    """
+    """A plain trainer that keeps scores of each batch, [events, 2]: true pairs, random ones."""
 
     def gathered(self, rows: Tensor, count: int | None = None) -> Tensor:
         if count is not None:
@@ -284,12 +262,7 @@ class RoundReplay:
 
     @comparing()
     def checks(self, name: str, outcome: RoundResult) -> list[ResultCheck]:
-        """Losses of the epochs of a round, and the average precision before it.
-
-        Args:
-            name: of the stream in the row.
-            outcome: of the round.
-        """
+        """Losses of the epochs of a round, and the average precision before it."""
         with one_thread():
             trainer, exact = self._stream.trainer, self._stream.play()
         part = f"{name}, round {self._stream.played}"
@@ -322,14 +295,8 @@ def stream_checks(
     replays: Mapping[str | int, RoundReplay],
     outcomes: Mapping[str | int, RoundResult],
 ) -> list[ResultCheck]:
-    """Checks of streams after their last round.
-
-    Args:
-        task, data: of all of them.
-        streams: by name, all rounds played; a number names no contender.
-        replays: of some, made before their last round.
-        outcomes: of that round.
-    """
+    """Checks of streams after their last round, whose outcomes are given; `replays` of some were
+    made before it. A number as a name is none of a contender."""
     first = next(iter(streams.values())).trainer
     oracle = StreamOracle(task, data, first.inserted, device=str(first.device))
     found: list[ResultCheck] = []

@@ -173,29 +173,23 @@ class CacheAblation(FormExperiment):
         model, preset = str(cell.params["model"]), context.preset
         if cell.params["part"] != "hits":
             accesses = Accesses(graph, model, preset, batch=EVENTS[preset], chunks=1)
-            if cell.params["part"] == "device":
-                return race_on_device(accesses, context)
-            return race_on_host(accesses, context, control=self.controls(cell))
+            on_device = cell.params["part"] == "device"
+            return race(accesses, context, on_device=on_device, control=self.controls(cell))
         found = Measurement()
         for gpus in GPUS:
             played = play.record(
                 graph, model, preset, ROUNDS[preset], MAX_BATCHES[preset][model], gpus=gpus
             )
-            some = play.few(played)
             found.checks += played.accesses.checks()
             for kind in play.KINDS:
-                capacity = played.accesses.capacity(kind)
                 for name, setting in SETTINGS.items():
                     counts = hits(played, kind, **setting)
-                    part = f"{gpus} {kind} {name}"
-                    how = {"admission": LAMBDA, **setting}
-                    loop = play.looped_dynamic(some, kind, capacity, **how)
-                    found.checks += [
-                        play.counts_check(hits(some, kind, **setting), loop, part),
-                        play.requests_check(counts.requests, played.counted(), kind, part),
-                    ]
+                    check = play.requests_check(
+                        counts.requests, played.counted(), kind, f"{gpus} {kind} {name}"
+                    )
+                    found.checks.append(check)
                     found.observe("hit_rate", counts.hit_rate, ranks=gpus, of=kind, setting=name)
-            found.data = played.accesses.describe()
+            found.data = played.accesses.data.describe()
         found.checks = by_subject(found.checks)
         return found
 
@@ -214,41 +208,20 @@ def hits(
     return play.dynamic(played, cache, kind, reuse=reuse, restoration=restoration)
 
 
-def race_on_host(accesses: Accesses, context: RunContext, *, control: bool) -> Measurement:
-    """Seconds of a fetch in each way to keep a cache in host memory."""
-    table = random_rows(accesses, "edge")
-    slots = accesses.capacity("edge", 10.0)
+def race(accesses: Accesses, context: RunContext, *, on_device: bool, control: bool) -> Measurement:
+    """Seconds of a fetch in each way to keep a cache, in turns on the same batches of edges."""
+    table, slots = random_rows(accesses, "edge"), accesses.capacity("edge", 10.0)
+    ours = FeatureTable(table)
     ways: dict[str, Any] = {
-        "batched": FeatureCache(FeatureTable(table), slots),
-        "list": ListedCache(table, slots, threads=torch.get_num_threads()),
-        "torch": TorchCache(table, slots),
+        "batched": FeatureCache(ours, slots, device=context.device if on_device else "cpu")
     }
-    again = {AGAIN: FeatureCache(FeatureTable(table), slots)} if control else {}
-    found, asked = race(accesses, context, table, {**ways, **again})
-    own = {name: way.requests for name, way in ways.items()}
-    exact = dict.fromkeys(ways, asked)
-    found.checks.append(equal("counters", own, exact, against="ids of all batches"))
-    for name, way in ways.items():
-        found.observe("hit_rate", way.hits / way.requests, setting=name)
-    return found
-
-
-def race_on_device(accesses: Accesses, context: RunContext) -> Measurement:
-    """Seconds of a fetch with our cache on the device and with WholeGraph's, ids on the device."""
-    table = random_rows(accesses, "edge")
-    slots = accesses.capacity("edge", 10.0)
-    ways: dict[str, Any] = {
-        "batched": FeatureCache(FeatureTable(table), slots, device=context.device),
-        WHOLEGRAPH: WholeGraphCache(table, slots),
-    }
-    return race(accesses, context, table, ways)[0]
-
-
-def race(
-    accesses: Accesses, context: RunContext, table: torch.Tensor, ways: Mapping[str, Any]
-) -> tuple[Measurement, int]:
-    """Seconds of a fetch in each way, in turns on the same batches of edges, and their ids."""
-    on_device = context.device == "cuda" and WHOLEGRAPH in ways
+    if on_device:
+        ways[WHOLEGRAPH] = WholeGraphCache(table, slots)
+    else:
+        ways["list"] = ListedCache(table, slots, threads=torch.get_num_threads())
+        ways["torch"] = TorchCache(table, slots)
+    if control:
+        ways[AGAIN] = FeatureCache(ours, slots)
     turns, size = TURNS[context.preset], accesses.task.batch
     last = accesses.count("edge")
     span = Round(0, last - (turns + 3) * size, last)
@@ -268,7 +241,7 @@ def race(
                 pair = {name: rows}, {name: table[ids]}
                 checks.append(equal("rows", *pair, against=TABLE, system=name))
     apart = max(check.gap for check in checks)
-    found = Measurement(data=accesses.describe(), deviation={"output": apart}, warmup=3)
+    found = Measurement(data=accesses.data.describe(), deviation={"output": apart}, warmup=3)
     found.checks = [*by_subject(checks), *accesses.checks()]
     take_control(found, seconds)
     for name in seconds:
@@ -276,5 +249,8 @@ def race(
             which = {"setting": "batched", "baseline": name}
             observe_speedup(found, seconds[name], seconds["batched"], **which)
     found.observe("operation_time", median(seconds["batched"]), samples=seconds["batched"])
-    asked = sum(ids.numel() for ids in batches)
-    return found, asked
+    if not on_device:
+        own = {name: way.requests for name, way in ways.items()}
+        exact = dict.fromkeys(ways, sum(ids.numel() for ids in batches))
+        found.checks.append(equal("counters", own, exact, against="ids of all batches"))
+    return found

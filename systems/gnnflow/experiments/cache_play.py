@@ -10,11 +10,9 @@ cache of its own; one of them is played.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -34,11 +32,6 @@ GPUS: Final = 8
 """Of section 6.1, whose scenario the figure has."""
 WARM: Final = 2
 """Rounds at the start that fill caches and are not counted."""
-FEW_ROUNDS, FEW_EPOCHS, FEW_BATCHES, FEW_IDS = 4, 2, 2, 120
-"""Rounds, epochs of a round, batches of an epoch, and ids of a batch that are played again by a
-cache in plain Python."""
-COUNTS: Final = ("requests", "hits", "unique", "unique_hits")
-BY_LOOP: Final = "cache in plain Python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +65,14 @@ def record(
     most_events: int,
     *,
     gpus: int = GPUS,
-    **fields: object,
 ) -> Played:
-    """Sample the last rounds of a stream once, for all caches.
+    """Sample the last rounds of a stream, with `WARM` before them, once for all caches.
 
-    Args:
-        graph, model, preset, gpus, **fields: see `Accesses`.
-        rounds: counted ones; `WARM` come before them.
-        most_events: of a round; the first ones of a longer round are taken.
+    Of a longer round the first `most_events` are taken. Other arguments: see `Accesses`.
     """
-    whole = Accesses(graph, model, preset, **fields)
+    whole = Accesses(graph, model, preset)
     batch = max(1, round(SETTINGS[model].batch * whole.count("edge") / NETFLIX_EDGES))
-    accesses = Accesses(graph, model, preset, gpus=gpus, **{**fields, "batch": batch})
+    accesses = Accesses(graph, model, preset, gpus=gpus, batch=batch)
     taken = [
         Round(one.number, one.first, min(one.last, one.first + most_events))
         for one in accesses.rounds(WARM + rounds)
@@ -102,36 +91,19 @@ def record(
 def narrow(
     played: Played, kind: str, times: float, policy: Policy = "lru", admission: float = LAMBDA
 ) -> FeatureCache:
-    """An empty cache for `node` or `edge` rows of one float.
-
-    Args:
-        played: names the ids.
-        kind: `node` or `edge`.
-        times: capacity in multiples of the paper's share.
-        policy, admission: of `FeatureCache`.
-    """
+    """An empty cache for `node` or `edge` rows of one float, `times` the paper's size."""
     table = FeatureTable(torch.zeros(played.accesses.count(kind), 1))
     capacity = played.accesses.capacity(kind, times)
     return FeatureCache(table, capacity, policy=policy, admission=admission)
 
 
-def serve(cache: FeatureCache, batches: Iterable[Access], kind: str) -> None:
-    """Fetch what the batches ask for."""
-    for access in batches:
-        cache.fetch(access.of(kind))
-
-
 def dynamic(
     played: Played, cache: FeatureCache, kind: str, *, reuse: bool = True, restoration: bool = True
 ) -> CacheCounts:
-    """Hits of a cache that is renewed by batch, over the counted rounds.
+    """Hits of an empty cache that is renewed by batch, over the counted rounds.
 
-    Args:
-        played: the batches.
-        cache: empty.
-        kind: `node` or `edge`.
-        reuse: keep the contents from round to round; else each begins empty.
-        restoration: begin each epoch with the contents of the round's begin.
+    With `reuse` contents are kept from round to round, with `restoration` each epoch begins with
+    those of the round's begin.
     """
     nothing = torch.empty(0, dtype=torch.int64)
     for number, epochs in enumerate(played.epochs):
@@ -143,7 +115,8 @@ def dynamic(
         for epoch, batches in enumerate(epochs):
             if restoration and epoch:
                 cache.restore(start)
-            serve(cache, batches, kind)
+            for access in batches:
+                cache.fetch(access.of(kind))
     return cache.counts
 
 
@@ -160,161 +133,16 @@ def static(
         if number == WARM:
             cache.reset_counts()
         if number % every == 0:
-            cache.fill(chosen(played, number, kind, cache.capacity))
+            ahead = (access.of(kind) for access in played.ahead[number])
+            cache.fill(presampled(played.accesses.count(kind), ahead, cache.capacity))
         before = replace(cache.counts)
         for batches in epochs:
-            serve(cache, batches, kind)
+            for access in batches:
+                cache.fetch(access.of(kind))
         if number % every and number >= WARM:
-            for name in COUNTS:
-                more = getattr(cache.counts, name) - getattr(before, name)
-                setattr(stale, name, getattr(stale, name) + more)
+            stale.requests += cache.counts.requests - before.requests
+            stale.hits += cache.counts.hits - before.hits
     return cache.counts, stale
-
-
-def chosen(played: Played, number: int, kind: str, capacity: int) -> torch.Tensor:
-    """int64[k], what GNNLab keeps for a round."""
-    ahead = (access.of(kind) for access in played.ahead[number])
-    return presampled(played.accesses.count(kind), ahead, capacity)
-
-
-class LoopedCache:
-    """A cache of ids, one after the other.
-
-    Args:
-        capacity: ids kept.
-        policy: `lru`, `lfu`, `fifo` or `static`.
-        admission: share of the capacity that one batch may take.
-    """
-
-    def __init__(self, capacity: int, policy: str, admission: float) -> None:
-        self.capacity, self.policy = capacity, policy
-        self.limit = min(capacity, max(1, int(admission * capacity)))
-        self.counts = dict.fromkeys(COUNTS, 0)
-        self.fill([])
-
-    def fill(self, ids: Sequence[int]) -> None:
-        """Keep these ids, never used."""
-        self.slots = list(ids)
-        self.last, self.score = [0] * len(self.slots), [0] * len(self.slots)
-        self.ring = self.batch = 0
-
-    def snapshot(self) -> tuple[Any, ...]:
-        """All that is kept."""
-        return deepcopy((self.slots, self.last, self.score, self.ring, self.batch))
-
-    def restore(self, state: tuple[Any, ...]) -> None:
-        """Keep what a snapshot kept."""
-        self.slots, self.last, self.score, self.ring, self.batch = deepcopy(state)
-
-    def fetch(self, ids: Sequence[int]) -> None:
-        """Look up a batch, then admit misses."""
-        place = {i: slot for slot, i in enumerate(self.slots)}
-        misses = Counter(i for i in ids if i not in place)
-        hit = {i for i in ids if i in place}
-        for name, more in zip(
-            COUNTS,
-            (len(ids), len(ids) - sum(misses.values()), len(hit) + len(misses), len(hit)),
-            strict=True,
-        ):
-            self.counts[name] += more
-        self.batch += 1
-        for i in hit:
-            self.last[place[i]] = self.batch
-            self.score[place[i]] += 1
-        if self.policy != "static":
-            self._admit(misses)
-
-    def _admit(self, misses: Counter[int]) -> None:
-        wanted = min(len(misses), self.limit)
-        free = min(wanted, self.capacity - len(self.slots))
-        slots = list(range(len(self.slots), len(self.slots) + free))
-        if self.policy == "fifo":
-            for _ in range(wanted - free):
-                slots.append(self.ring)
-                self.ring = (self.ring + 1) % self.capacity
-        else:
-            rank = self.last if self.policy == "lru" else self.score
-            spare = [s for s in range(len(self.slots)) if self.last[s] != self.batch]
-            slots += sorted(sorted(spare, key=lambda s: (rank[s], s))[: wanted - free])
-        order = {i: number for number, i in enumerate(misses)}
-        best = sorted(misses, key=lambda i: (-misses[i], order[i]))[: len(slots)]
-        for slot, i in zip(slots, sorted(best, key=order.__getitem__), strict=True):
-            if slot == len(self.slots):
-                self.slots.append(i)
-                self.last.append(self.batch)
-                self.score.append(1)
-            else:
-                self.slots[slot], self.last[slot], self.score[slot] = i, self.batch, 1
-
-
-def few(played: Played) -> Played:
-    """A few ids of a few batches, the counted rounds among them."""
-    return replace(
-        played,
-        rounds=played.rounds[:FEW_ROUNDS],
-        epochs=[
-            [[shortened(access) for access in epoch[:FEW_BATCHES]] for epoch in one[:FEW_EPOCHS]]
-            for one in played.epochs[:FEW_ROUNDS]
-        ],
-        ahead=[
-            [shortened(access) for access in one[:FEW_BATCHES]] for one in played.ahead[:FEW_ROUNDS]
-        ],
-    )
-
-
-def shortened(access: Access) -> Access:
-    """The first ids that a batch asks for."""
-    return Access(access.nodes[:FEW_IDS], access.edges[:FEW_IDS], access.events)
-
-
-def looped_dynamic(
-    played: Played,
-    kind: str,
-    capacity: int,
-    *,
-    policy: str = "lru",
-    admission: float,
-    reuse: bool = True,
-    restoration: bool = True,
-) -> dict[str, int]:
-    """Counts of a cache that is renewed by batch; the arguments as of `dynamic`."""
-    cache = LoopedCache(capacity, policy, admission)
-    for number, epochs in enumerate(played.epochs):
-        if number == WARM:
-            cache.counts = dict.fromkeys(COUNTS, 0)
-        if not reuse:
-            cache.fill([])
-        start = cache.snapshot()
-        for epoch, batches in enumerate(epochs):
-            if restoration and epoch:
-                cache.restore(start)
-            for access in batches:
-                cache.fetch(access.of(kind).tolist())
-    return cache.counts
-
-
-def looped_static(played: Played, kind: str, capacity: int, every: int) -> dict[str, int]:
-    """Counts of a cache that is chosen anew in every so many-th round by sampling it ahead."""
-    cache = LoopedCache(capacity, "static", 1.0)
-    for number, epochs in enumerate(played.epochs):
-        if number == WARM:
-            cache.counts = dict.fromkeys(COUNTS, 0)
-        if number % every == 0:
-            visits = Counter(
-                i for access in played.ahead[number] for i in set(access.of(kind).tolist())
-            )
-            cache.fill(sorted(visits, key=lambda i: (-visits[i], i))[:capacity])
-        for batches in epochs:
-            for access in batches:
-                cache.fetch(access.of(kind).tolist())
-    return cache.counts
-
-
-def counts_check(found: Any, wanted: dict[str, int], part: str) -> ResultCheck:
-    """A check of `CacheCounts` against those of a loop."""
-    own = {f"{name} of {part}": getattr(found, name) for name in wanted}
-    exact = {f"{name} of {part}": count for name, count in wanted.items()}
-    return equal("counters", own, exact, against=BY_LOOP)
 
 
 def requests_check(found: int, batches: Iterable[Access], kind: str, part: str) -> ResultCheck:

@@ -22,14 +22,7 @@ from dgbench.lab.result_checks import ResultCheck, at_most, of_contender
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import (
-    Cell,
-    Contender,
-    FigureSpec,
-    Measurement,
-    Preset,
-    RunContext,
-)
+from dgbench.systems.base import Cell, Contender, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.contenders import (
     CONTENDERS,
@@ -186,10 +179,6 @@ class Racers:
             self.made.pop(name, None)
             return None
 
-    def notes(self) -> list[str]:
-        """A sentence for each contender that failed."""
-        return [f"{self.here[name].title} failed: {why}" for name, why in self.reasons.items()]
-
 
 def measure(
     events: ContenderEvents,
@@ -232,7 +221,9 @@ def measure(
             }
             calls = {n: partial(o.sample, nodes, times, fanouts, policy) for n, o in racing.items()}
             which = {"policy": policy, "layers": hops, "batch": batch}
-            raced(told, racers, calls, TURNS[context.preset], control=control, **which)
+            asked = {name: partial(racers.ask, name, call) for name, call in calls.items()}
+            sides = with_control(asked, on=control, pair=OURS)  # ours may not fail
+            _compare(told, racers, in_turns(sides, TURNS[context.preset]), **which)
             task = sampling_task(fanouts, policy)
             checks += [  # by the very graphs that were timed
                 check
@@ -251,11 +242,9 @@ def measure(
     ]
     for name in racers.reasons:
         told.observe("portion", 1.0, setting=name, statistic="failed")
-    told.observe("events", len(events))
-    told.observe("vertices", events.num_vertices)
-    told.observe("threads", context.threads)
     told.deviation = {"missing": max(check.gap for check in checks)}
-    told.notes = notes + racers.notes()
+    failed_ones = racers.reasons.items()
+    told.notes = notes + [f"{CONTENDERS[name].title} failed: {why}" for name, why in failed_ones]
     told.checks = by_subject(checks)
     return told
 
@@ -292,22 +281,6 @@ def judged(
     gap = max(1 - quality["recall"], *(quality[mark] for mark in (*MARKS[1:], "foreign")))
     check = at_most("samples", gap, 0.0, against=SCAN, compared=quality["wanted"], part=key)
     return found, check
-
-
-def raced(
-    told: Measurement,
-    racers: Racers,
-    calls: dict[str, Callable[[], Any]],
-    turns: int,
-    *,
-    control: bool = False,
-    **which: Any,
-) -> None:
-    """Add median seconds of each call, and how many times ours each takes, turn by turn; with
-    `control` also ours beside itself."""
-    asked = {name: partial(racers.ask, name, call) for name, call in calls.items()}
-    seconds = in_turns(with_control(asked, on=control, pair=OURS), turns)  # ours may not fail
-    _compare(told, racers, seconds, **which)
 
 
 def _compare(
@@ -372,8 +345,9 @@ def checked_points(rows: Rows) -> list[dict[str, Any]]:
             r.params["contenders"]: failed(r) for r in failures(rows, NAME)
             if r.params["dataset"] == row.params["dataset"]
         }  # fmt: skip
+        stream = graph_title(row.params["dataset"])
         for policy, (hops, batch) in product(("recent", "uniform"), _SHOWN):
-            panel = f"{_stream(row)}: {policy}, {hops} hop{'s' * (hops > 1)} of {batch:,}"
+            panel = f"{stream}: {policy}, {hops} hop{'s' * (hops > 1)} of {batch:,}"
             for name, one in CONTENDERS.items():
                 point: dict[str, Any] = mark(
                     row, panel=panel, system="gnnflow" if name == OURS else one.title
@@ -414,15 +388,11 @@ def add_points(rows: Rows) -> list[dict[str, Any]]:
         for name, one in CONTENDERS.items():
             gain = ratio_of(Table.of([row]).where("speedup", baseline=name, phase="add"))
             if gain is not None:
-                where = {"row": f"{one.title}, {_stream(row)}", "system": "gnnflow"}
-                points.append(ratio_mark(gain, **where, baseline=name))
+                words = f"{one.title}, {graph_title(row.params['dataset'])}"
+                points.append(ratio_mark(gain, row=words, system="gnnflow", baseline=name))
     for row in failures(rows, NAME):
         name = row.params["contenders"]
         title = CONTENDERS[name].title if name in CONTENDERS else "all"
         sides = {"system": "gnnflow", "baseline": name, "failed_system": name}
-        points.append(gap(row, row=f"{title}, {_stream(row)}", **sides))
+        points.append(gap(row, row=f"{title}, {graph_title(row.params['dataset'])}", **sides))
     return points
-
-
-def _stream(row: Any) -> str:
-    return graph_title(row.params["dataset"])

@@ -18,7 +18,7 @@ from dgbench.lab.estimates import EvaluationContext
 from dgbench.lab.figure_forms import FigureForm, SpeedupBars, Sweep
 from dgbench.lab.printed import ledger
 from dgbench.lab.quantities import MeasuredQuantity, observed
-from dgbench.lab.result_checks import ResultCheck, equal, of_contender
+from dgbench.lab.result_checks import equal, of_contender
 from dgbench.lab.study import FormExperiment
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
@@ -197,11 +197,10 @@ class Fig14(FormExperiment):
             return time_rounds(graph, model, context, control=self.controls(cell))
         preset = context.preset
         played = play.record(graph, model, preset, ROUNDS[preset], MAX_ROUND_EVENTS[preset])
-        found = Measurement(data=played.accesses.describe())
+        found = Measurement(data=played.accesses.data.describe())
         found.checks += played.accesses.checks()
         for kind in play.KINDS:
             for times in SIZES:
-                found.checks += hit_checks(played, kind, times)
                 for variant, counts in hits(played, kind, times).items():
                     name = f"{kind} {variant} {times:g}"
                     if variant != "static stale":
@@ -212,8 +211,6 @@ class Fig14(FormExperiment):
                         "hit_rate", counts.hit_rate, of=kind, setting=variant, capacity=times
                     )
         found.checks = by_subject(found.checks)
-        found.observe("batch_size", played.accesses.task.batch)
-        found.observe("events", sum(one.events for one in played.rounds[play.WARM :]))
         return found
 
 
@@ -228,24 +225,6 @@ def hits(played: play.Played, kind: str, times: float) -> dict[str, CacheCounts]
     cache = play.narrow(played, kind, times, "static")
     found["static with reuse"], found["static stale"] = play.static(played, cache, kind, every=2)
     return found
-
-
-def hit_checks(played: play.Played, kind: str, times: float) -> list[ResultCheck]:
-    """Checks of `hits` over a few ids of the rounds, request by request."""
-    some, capacity = play.few(played), played.accesses.capacity(kind, times)
-    wanted = {
-        "dynamic": play.looped_dynamic(some, kind, capacity, admission=LAMBDA),
-        "dynamic without RR": play.looped_dynamic(
-            some, kind, capacity, admission=LAMBDA, reuse=False, restoration=False
-        ),
-        "static": play.looped_static(some, kind, capacity, 1),
-        "static with reuse": play.looped_static(some, kind, capacity, 2),
-    }
-    found = hits(some, kind, times)
-    return [
-        play.counts_check(found[name], counts, f"{kind} {name} {times:g}")
-        for name, counts in wanted.items()
-    ]
 
 
 def time_rounds(
@@ -265,7 +244,14 @@ def time_rounds(
               for i in range(count)]  # fmt: skip
     tables = {kind: FeatureTable(random_rows(accesses, kind)) for kind in play.KINDS}
     contenders = with_control(CONTENDERS, on=control)
-    caches = {name: caches_of(accesses, tables, name) for name in contenders}
+    caches = {
+        name: {
+            kind: FeatureCache(table, accesses.capacity(kind), policy="static" if every else "lru",
+                               admission=LAMBDA)
+            for kind, table in tables.items()
+        }
+        for name, every in contenders.items()
+    }  # fmt: skip
     init: dict[str, list[float]] = {name: [] for name in contenders}
     fetch: dict[str, list[float]] = {name: [] for name in contenders}
     unique = dict.fromkeys(play.KINDS, 0)
@@ -294,11 +280,18 @@ def time_rounds(
         ),
         *accesses.checks(),
     ]
-    for name in CONTENDERS:
-        own = rows_checks(name, caches[name], tables, [epochs[-1][-1], epochs[0][0]])
-        checks += of_contender(name, own)
+    checks += [
+        equal(
+            "rows", {f"{kind}s, {name}": cache.fetch(access.of(kind), update=False)},
+            {f"{kind}s, {name}": tables[kind].table[access.of(kind)]},
+            against="rows of the table", system=name,
+        )
+        for name in CONTENDERS
+        for kind, cache in caches[name].items()
+        for access in (epochs[-1][-1], epochs[0][0])
+    ]  # fmt: skip
     apart = max(check.gap for check in checks if check.of == "rows")
-    found = Measurement(data=accesses.describe(), deviation={"output": apart})
+    found = Measurement(data=accesses.data.describe(), deviation={"output": apart})
     found.checks = by_subject(checks)
     for name in CONTENDERS:
         chosen, fetched = sum(init[name][1:]), sum(fetch[name][1:])
@@ -310,29 +303,15 @@ def time_rounds(
         observe_speedup(found, totals[baseline], ours, setting="dynamic", baseline=baseline)
     found.observe("round_time", median(ours), samples=ours)
     found.warmup = 1
-    found.observe("rounds", count)
-    found.observe("batch_size", batch)
     found.notes.append(f"rounds of {TIMED_BATCHES} batches of {batch} events; features are random")
     return found
 
 
 def random_rows(accesses: Accesses, kind: str) -> Tensor:
     """float32[count, dim], random: what a row holds changes no time."""
-    made = torch.empty(accesses.count(kind), accesses.dim(kind))
+    dim = accesses.graph.node_dim if kind == "node" else accesses.graph.edge_dim
+    made = torch.empty(accesses.count(kind), dim)
     return made.uniform_(generator=torch.Generator().manual_seed(accesses.task.seed))
-
-
-def caches_of(
-    accesses: Accesses, tables: dict[str, FeatureTable], name: str
-) -> dict[str, FeatureCache]:
-    """Empty caches of the paper's size for one of `CONTENDERS`."""
-    policy = "static" if CONTENDERS.get(name) else "lru"  # `AGAIN` is a dynamic one
-    return {
-        kind: FeatureCache(
-            tables[kind], accesses.capacity(kind), policy=policy, admission=LAMBDA
-        )
-        for kind in play.KINDS
-    }  # fmt: skip
 
 
 def choose(accesses: Accesses, one: Round, caches: dict[str, FeatureCache]) -> None:
@@ -358,20 +337,3 @@ def serve(
         for access in batches:
             for kind, cache in caches.items():
                 cache.fetch(access.of(kind), update=restoration)
-
-
-def rows_checks(
-    name: str,
-    caches: dict[str, FeatureCache],
-    tables: dict[str, FeatureTable],
-    batches: Sequence[Access],
-) -> list[ResultCheck]:
-    """Checks that caches give the rows of their tables, as they stand."""
-    return [
-        equal(
-            "rows", {f"{kind}s, {name}": cache.fetch(access.of(kind), update=False)},
-            {f"{kind}s, {name}": tables[kind].table[access.of(kind)]}, against="rows of the table",
-        )
-        for kind, cache in caches.items()
-        for access in batches
-    ]  # fmt: skip

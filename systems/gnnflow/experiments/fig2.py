@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from dgbench.lab.entry_rules import within_claim
-from dgbench.lab.estimates import Estimate
 from dgbench.lab.figure_forms import StackedTime
 from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import ResultCheck
@@ -47,21 +45,12 @@ MIN_BATCHES: Final = 3
 """Batches timed, at least; one more warms up."""
 SMALLER: Final = (50, 20, 1, 1)
 """By how much a batch is smaller than the paper's, by preset."""
-GRAPHS: Final = {
-    "smoke": ("gdelt",),
-    "quick": ("gdelt",),
-    None: ("gdelt", "netflix", *HELD_NAMES),
-}
+GRAPHS: Final = {"smoke": ("gdelt",), "quick": ("gdelt",), None: ("gdelt", "netflix", *HELD_NAMES)}
 SECONDS: Final = (0.0, 0.1, 6.0, 60.0)
 """Seconds of batches for each model, by preset."""
 SHARE: Final = 100 * observed("time_share", per=("dataset", "baseline", "model"))
 """Sampling and fetching in percent of a batch."""
 PHASES: Final = observed("phase_time", per=("dataset", "phase"))
-
-
-def batch_time(context: Any, dims: Mapping[str, Any], one: Estimate) -> dict[str, float]:
-    """Seconds of a whole batch, beside its parts."""
-    return {"total": fmean(number(row, "step_time", model=dims["model"]) for row in one.rows)}
 
 
 class Fig2(FormExperiment):
@@ -75,7 +64,10 @@ class Fig2(FormExperiment):
             "fig2", "A batch of TGL and DGL by its parts (Figure 2)",
             {title if name == "dgl" else name: PHASES.where(baseline=name, model=BASELINES[name])
              for name, title in BASELINE_TITLES.items()},
-            panel="{dataset}", row="{model}", system="of", phase="{phase}", more=batch_time,
+            panel="{dataset}", row="{model}", system="of", phase="{phase}", 
+            more=lambda _, dims, one: {
+                "total": fmean(number(row, "step_time", model=dims["model"]) for row in one.rows)
+            },
             xlabel="time of a batch, ms",
             phases_from="parts and totals from one instrumented run; blue: sampling, "
             "yellow: fetching features, purple: reading and writing memories",
@@ -111,14 +103,7 @@ class Fig2(FormExperiment):
 
 @dataclass(frozen=True, slots=True)
 class BatchTimes:
-    """Means over batches of one run with instruments, seconds; so parts add up.
-
-    Attributes:
-        total: of a batch.
-        parts: by name, as in `PARTS`.
-        batches: timed.
-        epoch: batches of an epoch.
-    """
+    """Mean seconds of a batch and of its `PARTS`, which add up; batches timed and of an epoch."""
 
     total: float
     parts: dict[str, float]
@@ -149,11 +134,7 @@ def size_notes(preset: Preset) -> list[str]:
 def open_baseline(
     baseline: str, task: StreamWorkload, data: StreamData, *, device: str, threads: int
 ) -> StreamTrainer:
-    """A trainer with timed phases that has taken in nothing yet.
-
-    Raises:
-        UnsupportedError, MissingPackageError: what it cannot do here.
-    """
+    """A trainer with timed phases that has taken in nothing yet."""
     meter = Meter(timing=True, device=device)
     if baseline == "dgl":
         return StreamTrainer(task, data, DglAccess(task, data), device=device, meter=meter)

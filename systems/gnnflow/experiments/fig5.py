@@ -127,7 +127,7 @@ class Fig5(FormExperiment):
                         found.observe(metric, float(value), **where, **dict(dims))
                     found.checks += law_checks(laws, f"{model} {seeds} {kind}", counts[kind])
             found.checks += accesses.checks()
-            found.data = accesses.describe()
+            found.data = accesses.data.describe()
         return found
 
 

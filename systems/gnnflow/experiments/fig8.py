@@ -48,8 +48,6 @@ from dgbench.systems.gnnflow.experiments.settings import (
     NEEDS_CUDA,
     at_full_size,
     by_graph,
-    model_title,
-    panel,
     turn_count,
     workload,
 )
@@ -189,7 +187,8 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         spent = Table.of([row]).where("round_time").numbers("setting")
         if set(spent) != set(ALL):
             continue
-        common = {"panel": f"{panel(row)}, {model_title(row)}", "row_ids": [row.id], "exact": True}
+        panel = f"{BY_NAME.panel(row)}, {MODEL_TITLES[row.params['model']]}"
+        common = {"panel": panel, "row_ids": [row.id], "exact": True}
         points.append({**common, "step": 0, "technique": "TGL", "seconds": spent[TGL]})
         gap = max(row.deviation.values())
         for step, (before, name) in enumerate(pairwise((TGL, *STEPS)), 1):

@@ -128,8 +128,6 @@ class Fig9(FormExperiment):
                     which = {"setting": key, "baseline": TGL, "phase": part}
                     observe_speedup(told, seconds[TGL][part], took, **which)
         told.observe("turns", TURNS[preset])
-        told.observe("events", len(stream), of="graph")
-        told.observe("batch_size", task.batch)
         return told
 
 

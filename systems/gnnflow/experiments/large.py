@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -34,7 +33,6 @@ from dgbench.systems.gnnflow.experiments.settings import (
     workload,
 )
 
-NAME: Final = "large"
 OURS: Final = "GNNFlow"
 SIZES, MEMORY, TRAIN = "sizes", "memory", "train"
 HOST: Final = 384e9
@@ -84,17 +82,12 @@ def by_threshold(of: str) -> outcomes.Rule:
     )
 
 
-def printed_at_fit(of: str, at: Mapping[str, Any]) -> float | None:
-    """Printed numbers for LDBC, at the threshold that fits its edge data."""
-    return float(ledger(LEDGER)[PRINTED[of]]) if at["tau"] == FITTING else None
-
-
 def throughput_below(context: EvaluationContext) -> outcomes.RuleOutcome:
     """Rule: the printed throughput lies between the projections, which are upper ends, as nothing
     waits in them: a printed number below them is neither for nor against."""
     numbers = observed("projected_throughput", per="scaled_by", kind=TRAIN).estimates(context)
     if not numbers:
-        return outcomes.RuleOutcome(lacking=f"the experiment '{NAME}' did not train LDBC")
+        return outcomes.RuleOutcome(lacking="the experiment 'large' did not train LDBC")
     ends, printed = [one.value / 1e3 for one in numbers.values()], float(context.claim.value)
     side = 0 if printed < min(ends) else 1 if printed <= max(ends) else -1
     return replace(
@@ -103,7 +96,7 @@ def throughput_below(context: EvaluationContext) -> outcomes.RuleOutcome:
 
 
 class Large(FormExperiment):
-    forms, name = FORMS, NAME
+    forms, name = FORMS, "large"
     device = "cpu"
     headline, unit = STORED["edge"], "GB"
     figure_forms = (
@@ -111,8 +104,13 @@ class Large(FormExperiment):
             "large", "Memory of LDBC by the threshold of block sizes, from a twin",
             {
                 "edge data": STORED["edge"], "metadata": STORED["metadata"],
-                **{f"{of}, printed": one.printed(partial(printed_at_fit, of))
-                   for of, one in STORED.items()},
+                **{
+                    f"{of}, printed": one.printed(  # at the threshold that fits its edge data
+                        lambda at, of=of: float(ledger(LEDGER)[PRINTED[of]])
+                        if at["tau"] == FITTING else None
+                    )
+                    for of, one in STORED.items()
+                },
             },
             series="of", x="tau", gaps={"series": "edge data", "x": TAUS[0]},
             more=lambda context, dims, one: {"projected": one.kind != "printed"},
@@ -225,9 +223,6 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
     told = Measurement(data=describe(events))
     _observe_printed(told, graph)
     checks = [_bytes_check()]
-    told.observe("events", len(events))
-    told.observe("vertices", events.num_nodes)
-    told.observe("batch_size", step, of="ingest")
 
     batches = [
         np.unique(part.numpy(), return_counts=True) for part in events.src.split(step)
@@ -294,7 +289,6 @@ def _train(graph: Any, preset: Preset) -> Measurement:
     )
     told = Measurement(data=data.describe(), notes=[ASSUMED], checks=checks)
     told.observe("throughput", run.own_throughput, clock="processor")
-    told.observe("batch_size", batch)
     told.observe("turns", turns)
     machine = measure_machine()
     for reading in READINGS:

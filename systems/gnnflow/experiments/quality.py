@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from dgbench.systems.base.stream import StreamTrainer, StreamWorkload
     from dgbench.systems.base.stream_memory import MemoryState
 
-NAME: Final = "quality"
 LR: Final = 1e-3
 RELEASED: Final = "torch_geometric"
 """Network of `released_tgn`, which no system of ours trains."""
@@ -135,7 +134,7 @@ SIZES: Final[Mapping[Preset, QualitySize]] = {
 
 class StreamQuality(QualityStudy):
     paper = "gnnflow"
-    name = NAME
+    name = "quality"
     title = "Quality beside predictors that train nothing"
     # Dictionaries alone decide nothing, and quick has no time to train beside them.
     presets = ("smoke", "full", "paper", "quality")
@@ -247,7 +246,6 @@ def _train(
     trainer.evaluate_range(0, last, remember=True)
     observe_ranks(found, rank_stream(trainer, ranking))
     found.observe("average_precision", trainer.evaluate_range(last, end).ap)
-    found.observe("batch_size", task.batch)
     observe_task(found, ranking)
     found.data.update(data.describe())
     found.checks += trainer_checks({CONTENDERS[model].title: trainer}, task, data)
@@ -310,7 +308,6 @@ def _train_released(params: Mapping[str, Any], size: QualitySize, found: Measure
     if left is not None:
         observe_ranks(found, left.rank(ranking, anew=False), of=CONTINUED)
     observe_ranks(found, tgn.rank(ranking))
-    found.observe("batch_size", BATCH)
     observe_task(found, ranking)
     found.data.update(data.describe())
     again = tgn.rank(validation).mrr
@@ -332,4 +329,3 @@ def _follow(trainer: Any, ratio: float, first: int, epochs: int, found: Measurem
     stream.begin(epochs)
     stream.play_all()
     clock.observe(found, 1 / epochs)
-    found.observe("rounds", len(rounds))

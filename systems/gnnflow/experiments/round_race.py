@@ -75,12 +75,7 @@ COMPARED: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Number of rounds that a race takes.
-
-    Attributes:
-        least, most: turns that are timed; one more warms up.
-        budget_s: seconds after which no turn beyond the fewest begins.
-    """
+    """Timed turns of a race; after `budget_s` seconds none beyond the fewest begins."""
 
     least: int
     most: int
@@ -175,11 +170,7 @@ PAIRS: Final = (
 
 def rounds_of(graph: StreamGraph, data: StreamData, count: int) -> list[Round]:
     """`count` rounds in a row that begin where `GRAPH_AT` of the events are there, or earlier
-    where fewer are left.
-
-    Raises:
-        InvalidInputError: the stream has no round after its initial part.
-    """
+    where fewer are left; InvalidInputError without any."""
     rounds = rounds_by_time(data.events.t, graph.round, initial=INITIAL)
     if not rounds:
         raise InvalidInputError(f"'{graph.name}' has no round after its first {INITIAL:.0%}")
@@ -197,8 +188,7 @@ def race(
     """Let contenders play the same rounds in turns, every second turn in reverse order.
 
     Args:
-        names: of contenders. task, data, graph: what all of them follow. length: of the race.
-        device: of the trainers. epochs: of a round.
+        epochs: of a round.
         control: the first contender races itself, too: an A/A pair.
         first: in the first process of a cell, an audited batch of each contender is taken again,
             later, in a share of the processes, one of a drawn contender.
@@ -255,7 +245,13 @@ def race(
         del timed[AGAIN]
         streams.pop(AGAIN).trainer.close()
     for name, results in timed.items():
-        _observe(told, name, results)
+        told.observe("round_time", fmean(one.retrain_s for one in results), setting=name)
+        for phase in dict.fromkeys(PHASE_OF.values()):
+            keys = [key for key, shown in PHASE_OF.items() if shown == phase]
+            mean = fmean(sum(one.parts.get(key, 0.0) for key in keys) for one in results)
+            told.observe("phase_time", mean, setting=name, phase=phase)
+        share = fmean(one.update_s / one.retrain_s for one in results)
+        told.observe("time_share", share, setting=name, phase="update")
         trained = epochs * sum(one.trained for one in results)
         seconds = sum(one.retrain_s for one in results)
         told.observe("throughput", trained / seconds, setting=name, of="events")
@@ -283,12 +279,7 @@ def race(
             slow, fast = ([seconds(x) for x in timed[key]] for key in (baseline, setting))
             which = {"phase": phase} if phase else {}
             observe_speedup(told, slow, fast, setting=setting, baseline=baseline, **which)
-    turns = next(iter(timed.values()))
-    told.observe("turns", len(turns))
-    told.observe("events", sum(one.round.events for one in turns))
-    told.observe("events", turns[-1].round.last, of="graph")
-    told.observe("events", len(data.events), of="all")
-    told.observe("epochs", epochs)
+    told.observe("turns", len(timed[lead]))
     told.checks = checks
     return told
 
@@ -310,17 +301,6 @@ _PARTS: Final = {
     "without network": lambda one: one.retrain_s - sum(one.parts.get(p, 0.0) for p in NETWORK),
 }
 """Phase of a speed-up -> seconds of a round; "" is all of it."""
-
-
-def _observe(told: Measurement, name: str, results: Sequence[RoundResult]) -> None:
-    """Add the mean times of a contender's rounds and of their parts."""
-    told.observe("round_time", fmean(one.retrain_s for one in results), setting=name)
-    for phase in dict.fromkeys(PHASE_OF.values()):
-        own = [key for key, shown in PHASE_OF.items() if shown == phase]
-        mean = fmean(sum(one.parts.get(key, 0.0) for key in own) for one in results)
-        told.observe("phase_time", mean, setting=name, phase=phase)
-    share = fmean(one.update_s / one.retrain_s for one in results)
-    told.observe("time_share", share, setting=name, phase="update")
 
 
 def loss_gap(played: Sequence[Sequence[RoundResult]]) -> float:

@@ -20,7 +20,6 @@ ROOTS: Final = 12
 """Roots of a batch whose neighbourhoods are compared."""
 VERTICES: Final = 12
 """Vertices of a graph whose records are compared."""
-FIELDS: Final = ("nodes", "counts", "neighbours", "eids", "edge_times")
 SCAN: Final = "scan of all events"
 
 
@@ -67,9 +66,7 @@ def sampling_task(
 class NearbyStream(PlainStream):
     """`PlainStream` over the events of a few vertices: cheap where few roots of a long stream ask.
 
-    Args:
-        workload: says how to sample.
-        data: the events; all that is needed of them is `src`, `dst`, `t` and the vertices' number.
+    All that is needed of the events is `src`, `dst`, `t` and the number of vertices.
     """
 
     def __init__(self, workload: StreamWorkload, data: StreamData) -> None:
@@ -93,7 +90,7 @@ class NearbyStream(PlainStream):
     def _around(self, vertices: Tensor) -> PlainGraph:
         """All records of these vertices; others may lack some."""
         events, undirected = self.data.events, self.workload.undirected
-        count = _vertices(events)
+        count = events.num_nodes
         wanted = torch.zeros(count, dtype=torch.bool)
         wanted[vertices] = True
         mask = wanted[events.src[: self.inserted]]
@@ -120,14 +117,11 @@ def samples_check(
     """A check of the neighbourhoods of drawn roots of a batch, all hops and snapshots.
 
     Args:
-        task: how neighbours are drawn.
-        events: with `src`, `dst`, `t` and the number of vertices.
         nodes, times: int64[R], float64[R], the roots that were asked for, in their order.
         draw: number of the sampling call.
         samples: [snapshot][hop], what the whole batch got.
         inserted: events that the graph held; None: all.
         most: roots compared.
-        part: of what the samples are.
     """
     roots = drawn(nodes.numel(), most)
     own = [_below(hops, roots) for hops in samples]
@@ -148,12 +142,9 @@ def static_samples_check(
     draw: int,
     samples: Sequence[Sequence[Any]],
 ) -> ResultCheck:
-    """A check of samples of a static model, drawn from all edges: drawn targets of each hop.
+    """A check of drawn targets of each hop of a static model, [[hop]], which draws from all edges.
 
-    Args:
-        task, events, nodes, draw: as of `samples_check`.
-        times: float64[R], later than all edges.
-        samples: [[hop]]; numbers of a hop count by the place of a target in it.
+    Arguments as of `samples_check`; times, float64[R], are later than all edges.
     """
     plain = NearbyStream(task, StreamData(events, None, None))
     plain.insert(0, events.src.numel())
@@ -178,12 +169,7 @@ def static_samples_check(
 def untimed_check(
     hops: Sequence[Any], nodes: Tensor, task: StreamWorkload, events: Any
 ) -> ResultCheck:
-    """A check of a sampler that knows no time: every root has its fan-out of different records.
-
-    Args:
-        hops: of the roots `nodes`. task: fan-outs, and whether both ends have a record.
-        events: all of them.
-    """
+    """A check of a sampler that knows no time: every root has its fan-out of different records."""
     wrong, compared = 0, 0
     targets = nodes
     for hop, fanout in zip(hops, task.fanouts, strict=True):
@@ -215,15 +201,12 @@ def records_check(
 ) -> ResultCheck:
     """A check of the records of drawn vertices, in their order, found by scanning all events.
 
-    Args:
-        find: vertex -> (neighbours, edges, times), as of `TemporalStore.neighbours`.
-        events: with `src`, `dst` and `t`, in order of time. undirected: whether both ends have it.
-        inserted: events that the graph holds; None: all.
-        part: of which graph.
+    `find` gives (neighbours, edges, times) of a vertex, as `TemporalStore.neighbours`; `inserted`:
+    events that the graph holds, None for all.
     """
     last = events.src.numel() if inserted is None else inserted
     src, dst = events.src[:last], events.dst[:last]
-    count = _vertices(events)
+    count = events.num_nodes
     chosen = set(drawn(count, VERTICES).tolist())
     if last:  # an end of a drawn event and of the last one: most vertices have no records
         chosen |= {int(src[int(drawn(last, 2)[0])]), int(src[-1])}
@@ -243,15 +226,8 @@ def records_check(
     return msgspec.structs.replace(check, part=", ".join(filter(None, (part, check.part))))
 
 
-def _vertices(events: Any) -> int:
-    return events.num_nodes if hasattr(events, "num_nodes") else events.num_vertices
-
-
 def _columns(hop: Any) -> dict[str, Tensor]:
-    return {
-        "nodes": hop.nodes, "counts": hop.offsets.diff(), "neighbours": hop.neighbours,
-        "eids": hop.eids, "edge_times": hop.edge_times,
-    }  # fmt: skip
+    return _columns_of(hop, torch.ones(hop.nodes.numel(), dtype=torch.bool))
 
 
 def _columns_of(hop: Any, targets: Tensor) -> dict[str, Tensor]:
@@ -278,8 +254,8 @@ def _below(hops: Sequence[Any], roots: Tensor) -> list[dict[str, Tensor]]:
 
 def _flat(samples: Sequence[Sequence[Mapping[str, Tensor]]]) -> dict[str, Tensor]:
     return {
-        f"{name} of hop {number} of snapshot {snapshot}": hop[name]
+        f"{name} of hop {number} of snapshot {snapshot}": column
         for snapshot, hops in enumerate(samples)
         for number, hop in enumerate(hops)
-        for name in FIELDS
+        for name, column in hop.items()
     }

@@ -26,9 +26,8 @@ from dgbench.systems.gnnflow.contenders.stream import batch_roots
 from dgbench.systems.gnnflow.experiments.contenders import SYNTHETIC, open_stream
 from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, agreement, in_turns
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
-from dgbench.systems.gnnflow.experiments.settings import FORMS, PRESETS
+from dgbench.systems.gnnflow.experiments.settings import FORMS, PRESETS, filled_store
 
-NAME: Final = "sampling_ablation"
 STREAMS: Final = {"smoke": ("college-msg",), "quick": ("sx-mathoverflow",)}
 ALL: Final = (SYNTHETIC, "sx-mathoverflow", "wikipedia")
 SIZES: Final = ((1000, 20_000), (10_000, 500_000), (200_000, 10_000_000), (200_000, 10_000_000))
@@ -65,13 +64,13 @@ COMPARED, WALKED = (
 
 
 class SamplingAblation(FormExperiment):
-    forms, name = FORMS, NAME
+    forms, name = FORMS, "sampling_ablation"
     device = "cpu"
     headline, unit = CHANGE, "x"
     figure_forms = (
         SpeedupBars(
-            NAME, "The sampler over itself with one part changed", CHANGE, panel="{policy}",
-            row="{baseline}, {dataset}", system="gnnflow", baseline="gnnflow",
+            "sampling_ablation", "The sampler over itself with one part changed", CHANGE,
+            panel="{policy}", row="{baseline}, {dataset}", system="gnnflow", baseline="gnnflow",
             gaps={"panel": POLICIES[0], "row": "{dataset}"},
             baseline_label="the sampler with the change of the row",
             xlabel="time with the change / time as it is", interval=ROUND_INTERVAL,
@@ -172,9 +171,6 @@ def variants(name: str, context: RunContext) -> Measurement:
             if variant != OURS:
                 which = {"setting": OURS, "baseline": variant, "policy": policy}
                 observe_speedup(found, spent, seconds[OURS], **which)
-    found.observe("targets", nodes.numel())
-    found.observe("events", len(events))
-    found.observe("vertices", events.num_vertices)
     found.deviation = {"output": max(check.gap for check in checks)}
     found.checks = by_subject(checks)
     return found
@@ -188,8 +184,4 @@ def _store(events: ContenderEvents, layout: str) -> TemporalStore:
             "layout compact holds times that are whole numbers below 2^32 after the first one",
             hint="give the stream times in a finer unit, such as whole milliseconds",
         )
-    store = TemporalStore(events.num_vertices, layout=layout, undirected=True, origin=origin)  # type: ignore[arg-type]
-    for first in range(0, len(events), INJECTED):
-        part = slice(first, first + INJECTED)
-        store.insert(events.src[part], events.dst[part], events.t[part])
-    return store
+    return filled_store(events, INJECTED, layout=layout, undirected=True, origin=origin)

@@ -59,13 +59,8 @@ class StreamGraph:
     @property
     def printed(self) -> dict[str, int]:
         """Nodes, edges and dimensions as Table 5 prints them; empty for our additions."""
-        columns = {
-            "nodes": "nodes",
-            "edges": "edges",
-            "node_dim": "node-dim",
-            "edge_dim": "edge-dim",
-        }
-        said = {key: ledger(LEDGER)[f"tab5-{name}"] for key, name in columns.items()}
+        columns = ("nodes", "edges", "node_dim", "edge_dim")
+        said = {key: ledger(LEDGER)[f"tab5-{key.replace('_', '-')}"] for key in columns}
         if self.title not in said["nodes"]:
             return {}
         return {key: int(plain(column[self.title] or 0)) for key, column in said.items()}
@@ -141,7 +136,6 @@ BY_NAME: Final = GraphsByName(
     ),
 )  # fmt: skip
 """A dataset of the user's has a hundred rounds, and windows of a thirtieth of it."""
-panel: Final = BY_NAME.panel
 graph_title: Final = BY_NAME.title
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
 TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
@@ -192,9 +186,6 @@ FORMS: Final = PaperForms(
 )
 MODEL_OF: Final = {one.title: name for name, one in SETTINGS.items()}
 """Our model for a name of the ledger."""
-DATASET_OF: Final = {graph.title: graph.name for graph in GRAPHS}
-"""Our dataset for a name of the ledger."""
-
 EPOCHS: Final = 3
 """Epochs of a round (section 6.1)."""
 INITIAL: Final = 0.3
@@ -207,7 +198,8 @@ GROWTH: Final = "growth in proportion to edges"
 
 def by_dataset(claim: str) -> dict[str, float]:
     """A column of a printed table, by our names of datasets."""
-    return {DATASET_OF[title]: plain(value) for title, value in ledger(LEDGER)[claim].items()}
+    names = {graph.title: graph.name for graph in GRAPHS}
+    return {names[title]: plain(value) for title, value in ledger(LEDGER)[claim].items()}
 
 
 def by_graph(quantity: MeasuredQuantity, names: Iterable[str]) -> dict[str, MeasuredQuantity]:
@@ -228,11 +220,6 @@ def turn_count(context: Any, dims: Any, one: Estimate) -> dict[str, int]:
 NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- gnnflow --device cuda"
 
 
-def model_title(row: Any) -> str:
-    """A model's title as a figure shows it."""
-    return MODEL_TITLES[row.params["model"]]
-
-
 def filled_store(events: Any, batch: int, **how: Any) -> TemporalStore:
     """A store of all events, inserted in batches; `how`: further arguments of the store."""
     from dgbench.kernels_cuda.temporal_store import TemporalStore
@@ -247,11 +234,7 @@ def filled_store(events: Any, batch: int, **how: Any) -> TemporalStore:
 def workload(graph: StreamGraph, model: str, preset: Preset, **fields: object) -> StreamWorkload:
     """A training task with the paper's settings (section 6) on one graph.
 
-    Args:
-        graph: one of `ALL`.
-        model: a key of `SETTINGS`.
-        preset: decides the scale of a twin.
-        **fields: fields of `StreamWorkload` that go before these.
+    `fields` are those of `StreamWorkload` that go before these.
     """
     from dgbench.systems.base.stream import StreamWorkload
 

@@ -127,8 +127,5 @@ class Table2(FormExperiment):
         checks += baseline_checks(baseline, trainer, task, data)
         trainer.close()
         found.observe("epoch_time", times.total * times.epoch)
-        found.observe("step_time", times.total)
         found.observe("counted_steps", times.batches)
-        found.observe("events", len(events))
-        found.observe("vertices", data.events.num_nodes)
         return found

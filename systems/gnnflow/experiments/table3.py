@@ -37,11 +37,7 @@ GRAPHS: Final = {
     "full": (*PAPERS, "wikipedia", "sx-mathoverflow", "epinions-2011-ratings"),
     "paper": PAPERS,
 }
-SCALES: Final = {
-    "reddit": {"quick": 1.0},
-    "gdelt": {"quick": 1 / 64},
-    "netflix": {"quick": 1 / 64},
-}
+SCALES: Final = {"reddit": {"quick": 1.0}, "gdelt": {"quick": 1 / 64}, "netflix": {"quick": 1 / 64}}
 """Larger than where models are trained: a batch of the printed size should be small beside it."""
 BATCHES: Final = {"smoke": 2, "quick": 6, "full": 40, "paper": 100}
 """Batches of each model, spread evenly over the stream."""
@@ -68,11 +64,6 @@ def by_counting(rule_of: Callable[[MeasuredQuantity], outcomes.Rule]) -> outcome
             "every sample": rule_of(SHARE.where(setting="requests memory")),
         },
     )
-
-
-def edge_share(model: str) -> outcomes.Rule:
-    """Shares of one model near the printed ones."""
-    return by_counting(lambda share: as_printed(by_graph(share.where(model=model), PAPERS)))
 
 
 def dense_range(share: MeasuredQuantity) -> outcomes.Rule:
@@ -117,7 +108,12 @@ class Table3(FormExperiment):
         ),
     )  # fmt: skip
     claims = {
-        **{f"gnnflow-tab3-{model}": edge_share(model) for model in MODELS},
+        **{
+            f"gnnflow-tab3-{model}": by_counting(
+                lambda share, model=model: as_printed(by_graph(share.where(model=model), PAPERS))
+            )
+            for model in MODELS
+        },
         "gnnflow-tab3-dense-vs-sparse": by_counting(dense_above_sparse),
         "gnnflow-s1-edge-feature-share": by_counting(dense_range),
         "gnnflow-s22-edge-feature-share": by_counting(dense_range),
@@ -131,12 +127,11 @@ class Table3(FormExperiment):
         for model in MODELS:
             accesses = Accesses(graph, model, preset, scale=scale)
             numbers, check = count(accesses, BATCHES[preset])
-            found.observe("events", numbers.pop("events"), model=model)
             found.checks += [check, *accesses.checks()]
             for reading in READINGS:
                 one = share(numbers, model, graph, reading)
                 found.observe("portion", one, model=model, setting=reading)
-            found.data = accesses.describe()
+            found.data = accesses.data.describe()
         return found
 
 
@@ -144,7 +139,7 @@ def count(accesses: Accesses, batches: int) -> tuple[dict[Any, int], ResultCheck
     """Rows that some batches fetch, spread over the stream after its initial part.
 
     Returns:
-        By (`node` or `edge`, `requests` or `unique`), and `events`; and a check of them, counted
+        By (`node` or `edge`, `requests` or `unique`); and a check of them, counted
         once more by sets.
     """
     total, size = accesses.count("edge"), accesses.task.batch
@@ -153,18 +148,15 @@ def count(accesses: Accesses, batches: int) -> tuple[dict[Any, int], ResultCheck
     starts = [begin + (total - begin - size) * i // max(1, steps - 1) for i in range(steps)]
     kinds = {kind: RowCache(accesses.count(kind), 1, 0) for kind in ("node", "edge")}
     found: dict[Any, int] = dict.fromkeys(product(kinds, ("requests", "unique")), 0)
-    found["events"] = 0
     again = dict(found)
     for start in starts:
         access = accesses.batch(torch.arange(max(0, start), min(total, start + size)))
-        found["events"] += access.events
         for kind, counter in kinds.items():
             ids = access.of(kind)
             found[kind, "requests"] += ids.numel()
             found[kind, "unique"] += different(counter, ids)
             again[kind, "requests"] += len(ids.numpy())
             again[kind, "unique"] += np.unique(ids.numpy()).size
-        again["events"] += min(total, start + size) - max(0, start)
     return found, equal("counters", found, again, against="ids sorted by numpy")
 
 

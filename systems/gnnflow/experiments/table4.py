@@ -92,7 +92,7 @@ class Table4(FormExperiment):
         ]
         sampled = [sets(accesses, one) for one in rounds]
         kept = [choices(accesses, one) for one in rounds]
-        found = Measurement(data=accesses.describe(), checks=accesses.checks())
+        found = Measurement(data=accesses.data.describe(), checks=accesses.checks())
         for kind in KINDS:
             for statistic, masks, share in (
                 ("jaccard", sampled, jaccard),
@@ -111,8 +111,6 @@ class Table4(FormExperiment):
                     close("shares", shares, exact, 1e-12, against="sizes of the sets",
                           part=f"{kind}s {statistic}")
                 )  # fmt: skip
-        found.observe("rounds", len(rounds))
-        found.observe("events", sum(one.events for one in rounds))
         return found
 
 

@@ -58,10 +58,7 @@ def as_printed(size: str) -> outcomes.Rule:
         if not known:
             return outcomes.RuleOutcome(lacking="the sizes of the graphs were not looked up here")
         sides = tuple(
-            (
-                outcomes.words(context, at),
-                1 if same_printed(one.value, printed[at].value) else -1,
-            )
+            (outcomes.words(context, at), 1 if same_printed(one.value, printed[at].value) else -1)
             for at, one in known.items()
         )
         found = replace(outcomes.outcome(context, known), sides=sides)

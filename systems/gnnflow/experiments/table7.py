@@ -39,7 +39,6 @@ from dgbench.systems.gnnflow.experiments.settings import (
     workload,
 )
 
-NAME: Final = "table7"
 BUILD, TRAIN, ACCURACY = "build", "train", "accuracy"
 OURS, DISTDGL = "GNNFlow", "DistDGL"
 HASH_ROWS, METIS_BLOCKS = "hash, sorted rows", "METIS, blocks"
@@ -98,7 +97,7 @@ def by_t4(setting: str) -> outcomes.Rule:
 
 
 class Table7(FormExperiment):
-    forms, name = FORMS, NAME
+    forms, name = FORMS, "table7"
     device = "cpu"
     headline, unit = GAIN, "x"
     figure_forms = (
@@ -207,27 +206,16 @@ def _build(preset: Preset, *, control: bool) -> Measurement:
     )
     for name, (owners, parts) in built.items():
         found.checks += parts_checks(name, owners, parts, events, undirected=graph.undirected)
-    found.observe("events", len(events))
-    found.observe("vertices", events.num_nodes)
-    found.observe("batch_size", step, of="ingest")
     return found
 
 
 def parts_checks(
     name: str, owners: Any, parts: Sequence[Any], events: Any, *, undirected: bool
 ) -> list[ResultCheck]:
-    """Checks of what machines hold: each vertex on one, and drawn ones with their newest records.
-
-    Args:
-        name: of the contender. owners: of the vertices. parts: of each machine.
-        events: all of them. undirected: whether both ends have a record.
-    """
+    """Checks of what machines hold: each vertex on one, drawn ones with their records."""
     count = events.num_nodes
     machine = owners.of(torch.arange(count))
-    found = [
-        assignment_check(machine, count, len(parts), name),
-        places_check(owners, count, name),
-    ]
+    found = [assignment_check(machine, count, len(parts), name), places_check(owners, count, name)]
     task = sampling_task((FANOUT,), "recent", undirected=undirected)
     held = []
     for k, part in enumerate(parts):
@@ -291,7 +279,6 @@ def _train(cell: Cell, preset: Preset, *, first_process: bool) -> Measurement:
         timeout_s=cell.timeout_s,
     )  # fmt: skip
     found = Measurement(data=data.describe())
-    found.observe("batch_size", batch)
     observe_race(found, runs, OURS)
     for name, run in runs.items():
         if run.scores is not None:

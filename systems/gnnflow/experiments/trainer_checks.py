@@ -64,40 +64,28 @@ class RecordedSamples:
         self._known: dict[Any, Any] = {}
 
     def insert(self, first: int, last: int) -> None:
-        """As of every `GraphAccess`."""
         self._known.clear()
         self._access.insert(first, last)
 
     def sample(
         self, nodes: Tensor, times: Tensor, *, draw: int, positions: Tensor | None = None
     ) -> Any:
-        """As of every `GraphAccess`."""
         key = draw, nodes.numpy().tobytes(), times.numpy().tobytes()
         if key not in self._known:
             self._known[key] = self._access.sample(nodes, times, draw=draw, positions=positions)
         return self._known[key]
 
-    def node_features(self, ids: Tensor) -> Tensor:
-        """As of every `GraphAccess`."""
-        return self._access.node_features(ids)
-
-    def edge_features(self, eids: Tensor) -> Tensor:
-        """As of every `GraphAccess`."""
-        return self._access.edge_features(eids)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._access, name)
 
 
 class StreamOracle:
-    """The plain trainer in float64.
+    """The plain `trainer` in float64, and the `frames` compared: number -> events.
 
     Args:
-        task, data: what is trained.
         inserted: events that the graph holds.
         access: of the samples where no plain sampler draws them; None: `NearbyStream`.
         device: of the model, that of the trainers compared.
-
-    Attributes:
-        trainer: the plain trainer.
-        frames: events compared by number of their frame.
     """
 
     @comparing()
@@ -127,12 +115,7 @@ class StreamOracle:
 
     @comparing()
     def checks(self, name: str, trainer: StreamTrainer) -> list[ResultCheck]:
-        """Outputs, gradients, losses and a step of a trainer, each from the state it is then in.
-
-        Args:
-            name: of the trainer in the row.
-            trainer: is trained on a few events.
-        """
+        """Outputs, gradients, losses and a step of a trainer, which is trained on a few events."""
         found, answers = [], list[BatchAnswer]()
         state, few = trainer.state(), liveness.few_updates(trainer.moments())
         # A few events: a second thread costs more than it does.
@@ -150,20 +133,12 @@ class StreamOracle:
 
     @comparing()
     def liveness(
-        self,
-        name: str,
-        answers: Sequence[BatchAnswer],
-        state: Mapping[str, Tensor],
-        *,
-        few: bool,
+        self, name: str, answers: Sequence[BatchAnswer], state: Mapping[str, Tensor], *, few: bool
     ) -> list[ResultCheck]:
         """A check of how alive a trainer is and the oracle where it was compared with it last.
 
-        Args:
-            name: of the trainer.
-            answers: of it on all `frames`.
-            state: parameters that its timed steps led to.
-            few: whether these were too few to move every layer, see `liveness.ALL_LAYERS`.
+        `answers` are on all `frames`, `state` are parameters after its timed steps; `few`: these
+        cannot move every layer, see `liveness.ALL_LAYERS`.
         """
         layers = liveness.distances(self._first, state)
         own, exact = (
@@ -305,7 +280,8 @@ def rounded_as(moved: float, least: float) -> float:
     return min(LOOSEST, max(least, NUDGES * moved))
 
 
-def _apart(found: Sequence[float], wanted: Sequence[float]) -> float:
+def largest_gap(found: Sequence[float], wanted: Sequence[float]) -> float:
+    """Largest relative difference of numbers from those wanted."""
     return max(abs(a - b) / abs(b) for a, b in zip(found, wanted, strict=True))
 
 
@@ -317,12 +293,8 @@ def checked_race(
     first_process: bool = True,
     **how: Any,
 ) -> tuple[dict[str, StreamRankedRun], list[ResultCheck]]:
-    """`race_ranked` with checks of each contender after its training, and of all its losses.
-
-    Args:
-        task, contenders, data: as there. **how: further arguments of it, with one epoch.
-        first_process: of the cell, see `RankBatches.checks`.
-    """
+    """`race_ranked` of one epoch with checks of each contender after its training, and of all its
+    losses; `first_process`: see `RankBatches.checks`."""
     score = how.get("score")
     trained = torch.arange(how.get("first", 0), how.get("last") or len(data.events))
     inserted = max(int(trained[-1]) + 1, score[1] if score else 0)
@@ -341,10 +313,10 @@ def checked_race(
     counted = {key: float(plain.meter.counters[key]) for key in COUNTED}
     precision = plain.evaluate_range(*score).ap if score else None
     allowed = ROUNDING
-    if any(_apart(run.losses, losses) > ROUNDING for run in runs.values()):
+    if any(largest_gap(run.losses, losses) > ROUNDING for run in runs.values()):
         # Sums of gradients over ranks are rounded otherwise.
         other = _plain_run(task, data, inserted, nudged=True)
-        moved = _apart([float(other.enqueue_batch(part, 0)) for part in parts], losses)
+        moved = largest_gap([float(other.enqueue_batch(part, 0)) for part in parts], losses)
         allowed = rounded_as(moved, ROUNDING)
     checks = audited.checks(
         {name: run.copies for name, run in runs.items()},

@@ -49,11 +49,7 @@ SCALES: Final = {
     "netflix": (1 / 4096, 1 / 256, 1 / 8, 1.0),
 }
 """Larger than where models are trained: edges alone take little memory."""
-GRAPHS: Final = {
-    "smoke": ("gdelt", "college-msg"),
-    "quick": PAPERS,
-    None: (*PAPERS, *HELD_NAMES),
-}
+GRAPHS: Final = {"smoke": ("gdelt", "college-msg"), "quick": PAPERS, None: (*PAPERS, *HELD_NAMES)}
 REBUILDS: Final = {"smoke": 2, "quick": 8, "full": 16, "paper": 30}
 """Days after which the rebuild is timed beside the update, evenly over the stream."""
 COMPARED: Final = 64
@@ -76,11 +72,6 @@ PRINTED: Final = {
 def printed_factor(context: Any, dims: Mapping[str, Any], one: Estimate) -> dict[str, Any]:
     """Turns, and the printed rebuild over the printed update, beside a mark."""
     return {**turn_count(context, dims, one), "paper": PRINTED.get(dims["dataset"])}
-
-
-def edges_at(context: Any, dims: Mapping[str, Any], one: Estimate) -> dict[str, int]:
-    """Edges in the graph at a turn: the place of its mark."""
-    return {"x": number(one.rows[0], "edges", turn=dims["turn"])}
 
 
 def seconds_of(setting: str) -> outcomes.Rule:
@@ -107,7 +98,8 @@ class Update(FormExperiment):
         ),
         Sweep(
             "update_growth", "Time of a round as the graph grows", TURNS, panel="{dataset}",
-            series="{setting}", x="turn", more=edges_at,
+            series="{setting}", x="turn", 
+            more=lambda _, dims, one: {"x": number(one.rows[0], "edges", turn=dims["turn"])},
             gaps={"series": "Updating in place", "x": 1}, xlabel="edges in the graph",
             ylabel="time of a round, s", xlog=True, guide_slope=1.0,
         ),
@@ -185,11 +177,7 @@ class Update(FormExperiment):
             found.observe("edges", last, turn=turn)
             found.observe("operation_time", update, setting="update", turn=turn)
             found.observe("operation_time", seconds, setting="rebuild", turn=turn)
-        found.observe("events", len(events))
-        found.observe("events", begin, of="initial")
-        found.observe("rounds", len(rounds))
         found.observe("turns", len(turns))
-        found.observe("threads", context.threads)
         return found
 
 
