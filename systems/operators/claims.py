@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from dgbench.lab.estimates import PaperForms
 from dgbench.lab.outcomes import check_of
 from dgbench.lab.paper import Check
 from dgbench.lab.quantities import observed
@@ -17,9 +16,8 @@ from dgbench.systems.operators.experiments import (
     scan,
     twins,
 )
-from dgbench.systems.operators.race import OURS
+from dgbench.systems.operators.race import FORMS, OURS
 
-FORMS = PaperForms("operators")
 RACES = {race.name: race for race in EXPERIMENTS}
 REBUILT = tuple(f"{method} whole" for method in edge_sampling.TABLES)
 

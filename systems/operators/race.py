@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final
 import torch
 from msgspec.structs import replace
 
+from dgbench.lab.charts import chart
 from dgbench.lab.compare import (
     TURN_INTERVAL,
     Ratio,
@@ -31,14 +32,18 @@ from dgbench.lab.compare import (
     take_control,
     with_control,
 )
+from dgbench.lab.estimates import PaperForms
 from dgbench.lab.experiment import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.figure_forms import FigureForm, Sweep
 from dgbench.lab.grid import Grid, by_preset
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import NUMERIC, ResultCheck
 from dgbench.lab.table import Table
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.operators.timing import CallSetting, Timer, open_timer
 
 OURS: Final = "dgbench"
+FORMS: Final = PaperForms("operators")
 Call = Callable[[int], Any]
 """One call of an operator; its argument is the turn, for inputs or seeds of its own."""
 
@@ -91,6 +96,7 @@ class OperatorRace(Grid):
         label: format of params that names a workload in figures.
         sweep: (param, words of the axis) of a figure of times over a size, or None.
         panel: params of which that figure has a panel for each value.
+        figure_forms: further figures.
     """
 
     paper = "operators"
@@ -114,6 +120,7 @@ class OperatorRace(Grid):
     label: ClassVar[str]
     sweep: ClassVar[tuple[str, str] | None] = None
     panel: ClassVar[tuple[str, ...]] = ()
+    figure_forms: ClassVar[tuple[FigureForm, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         """Plan races of the CPU alone as cells of the CPU."""
@@ -153,9 +160,8 @@ class OperatorRace(Grid):
         timer = open_timer("cpu" if self.device else context.device, self.clock)
         with torch_threads(self.threads or context.threads):
             case = self.case(cell.params, context.preset, timer.place)
-            return self._race(
-                case, context.preset, timer, control=self.controls(cell, context)
-            )  # fmt: skip
+            control = self.controls(cell, context)
+            return self._race(case, context.preset, timer, control=control)
 
     def _race(
         self, case: OperatorCase, preset: Preset, timer: Timer, *, control: bool
@@ -209,7 +215,7 @@ class OperatorRace(Grid):
             except Exception as error:
                 if name == OURS:
                     raise
-                found.notes.append(f"{name} is left out: {_first_line(error)}")
+                found.notes.append(f"{name} is left out: {first_line(error)}")
                 continue
             check = case.check(name, 0, result)
             del result
@@ -269,25 +275,21 @@ class OperatorRace(Grid):
 
     def figures(self) -> list[FigureSpec]:
         drawn = [
-            FigureSpec(
-                kind="speedup",
-                name=self.name,
-                title=self.title,
-                points=self.speedup_points,
-                options={"xlabel": "speed-up over the peer", "interval": TURN_INTERVAL},
-            )
-        ]
+            chart("speedup", self.name, self.title, self.speedup_points,
+                  xlabel="speed-up over the peer", interval=TURN_INTERVAL),
+        ]  # fmt: skip
         if self.sweep:
-            drawn.append(
-                FigureSpec(
-                    kind="sweep",
-                    name=f"{self.name}_time",
-                    title=f"{self.title.rstrip('.')}: time of a call",
-                    points=self.time_points,
-                    options={"xlabel": self.sweep[1], "ylabel": "s a call", "base": 2},
-                )
+            axis, words = self.sweep
+            times = observed(
+                "operation_time", per=("method", axis, *self.panel), caches=None, clock=None
             )
-        return drawn
+            times_over_size = Sweep(
+                f"{self.name}_time", f"{self.title}: time of a call", times.pooled("median"),
+                panel=", ".join(f"{{{name}}}" for name in self.panel), series="method", x=axis,
+                gaps={"series": OURS}, xlabel=words, ylabel="s a call", base=2,
+            )  # fmt: skip
+            drawn.append(times_over_size.figure(self.name, FORMS))
+        return [*drawn, *(one.figure(self.name, FORMS) for one in self.figure_forms)]
 
     def workload(self, params: Mapping[str, Any]) -> str:
         """A workload in words."""
@@ -321,31 +323,6 @@ class OperatorRace(Grid):
                     "row_ids": ratio.rows, "deviation": ratio.deviation,
                 }  # fmt: skip
         return points
-
-    def time_points(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
-        """Seconds of a call of each method over the size of its workload."""
-        assert self.sweep is not None
-        axis, points = self.sweep[0], []
-        times = Table.of(rows, experiment=self.name).where(
-            "operation_time", caches=None, clock=None
-        )
-        for key, table in times.by("method", axis, *self.panel).items():
-            method, size, *rest = key
-            points.append(
-                {
-                    "series": method, "x": size, "y": median(table.values),
-                    "panel": ", ".join(map(str, rest)) or None,
-                    "row_ids": [row.id for row in table.rows],
-                }
-            )  # fmt: skip
-        points += [
-            {
-                "series": OURS, "x": row.params[axis], "failed": why,
-                "panel": ", ".join(str(row.params[n]) for n in self.panel) or None,
-            }
-            for row, why in failures(rows, self.name)
-        ]  # fmt: skip
-        return sorted(points, key=lambda point: point["x"])
 
     def answer(self, rows: Sequence[Any]) -> str:
         best: dict[Any, Ratio] = {}
@@ -421,5 +398,6 @@ def import_dgl() -> Any:
     return dgl
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Kind and first line of an error, as the reason of a peer that is left out."""
     return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -17,16 +17,12 @@ class GridBalance:
 
     Attributes:
         largest: edges of the largest grid, in means over all grids.
-        device: edges of the device with most (its source part, over all time), in means.
         busy: devices that train on average where a phase lasts as long as its fullest grid; G
             where all grids of each phase are equal.
-        empty: share of the grids without an edge.
     """
 
     largest: float
-    device: float
     busy: float
-    empty: float
 
 
 def balance(counts: Tensor, assignments: Sequence[Sequence[int]] | None = None) -> GridBalance:
@@ -52,7 +48,5 @@ def balance(counts: Tensor, assignments: Sequence[Sequence[int]] | None = None) 
     fullest = sum(int(counts[:, every, torch.tensor(row)].amax(1).sum()) for row in phases)
     return GridBalance(
         largest=float(counts.max()) * counts.numel() / total,
-        device=float(counts.sum((0, 2)).max()) * parts / total,
         busy=total / fullest,
-        empty=float((counts == 0).sum()) / counts.numel(),
     )

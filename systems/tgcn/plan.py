@@ -231,22 +231,6 @@ def fewest(size: ModelSize, cut: Cut, device: int, what: str, most: int = 4096) 
     return high
 
 
-def streamed_bytes(size: ModelSize, cut: Cut) -> dict[str, int]:
-    """Bytes over PCIe of an epoch of one device that goes through parts, both ways.
-
-    For each interval, every source part's touched rows come with their state and go back, every
-    destination part's rows visit each source part. Edges come once.
-    """
-    rows = touched(size, cut) if cut.parts > 1 else 0
-    visits = cut.parts * (PLANES_READ + PLANES_ADDED) if cut.parts > 1 else 0
-    back = cut.parts * PLANES_ADDED if cut.parts > 1 else 0
-    pairs = trained(size, cut) * (1 + cut.negatives) * 2 * INDEX
-    return {
-        "h2d": cut.intervals * rows * (state_bytes(size) + visits * size.vector) + pairs,
-        "d2h": cut.intervals * rows * (state_bytes(size) + back * size.vector),
-    }
-
-
 def table(maps: dict[str, MemoryPlan], device: int) -> str:
     """Memory of contenders as text, a line each, with what decides."""
     lines = [f"{'':28}{'device':>10}{'host':>10}  largest"]

@@ -20,7 +20,6 @@ import msgspec
 import torch
 
 from dgbench.lab.estimates import EvaluationContext
-from dgbench.lab.metrics import metric
 from dgbench.lab.outcomes import Rule, RuleOutcome
 from dgbench.lab.result_checks import ResultCheck, of_contender
 from dgbench.lab.rule_combinations import first_found
@@ -341,32 +340,6 @@ def start_checks(
         found += check_from_start(trainer, words, system=name)
         trainer.close()
     return found
-
-
-REPORTED: Final[dict[str, tuple[str, dict[str, str]]]] = {
-    "sample_s": ("part_time", {"phase": "sample"}),
-    "partition_s": ("part_time", {"phase": "partition"}),
-    "kept_edges": ("edges", {"of": "sampled"}),
-    "padded_share": ("relative_size", {"baseline": "edges"}),
-    "planned_bytes": ("memory", {"method": "planned"}),
-    "device_bytes": ("memory", {"of": "device"}),
-    "host_bytes": ("memory", {"of": "host"}),
-    "state_bytes": ("memory", {"of": "state"}),
-}
-"""Key of a trainer's report -> the metric and dimensions that it is observed as."""
-TRAINING: Final = ("sample_s", "partition_s", "kept_edges", "padded_share", "planned_bytes")
-MEMORY: Final = ("planned_bytes", "device_bytes", "host_bytes", "state_bytes")
-
-
-def observe_report(
-    found: Measurement, report: Mapping[str, float], keys: Sequence[str], **dims: Any
-) -> None:
-    """Observe those of these keys that a trainer reports."""
-    for key in keys:
-        if key in report:
-            name, of = REPORTED[key]
-            value = int(report[key]) if metric(name).exact else report[key]
-            found.observe(name, value, **of, **dims)
 
 
 def compare_first(

@@ -279,13 +279,10 @@ def check_balance(found: Any, counts: Tensor, phases: Sequence[Sequence[int]]) -
     table, parts = counts.tolist(), counts.shape[1]
     total = sum(sum(map(sum, grid)) for grid in table)
     slowest = sum(max(grid[i][row[i]] for i in range(parts)) for grid in table for row in phases)
-    device = max(sum(sum(grid[i]) for grid in table) for i in range(parts))
     cells = [edges for grid in table for row in grid for edges in row]
     wanted = {
         "busy": total / slowest,
-        "device": device * parts / total,
         "largest": max(cells) * len(cells) / total,
-        "empty": sum(not edges for edges in cells) / len(cells),
     }
     own = {name: getattr(found, name) for name in wanted}
     return close("balances", own, wanted, 1e-12, against="loop over all grids")

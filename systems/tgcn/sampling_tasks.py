@@ -15,7 +15,6 @@ from dgbench.kernels_cuda.edge_sampling import (
     sample_nodewise,
     sample_subgraph,
 )
-from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Preset
 from dgbench.systems.tgcn.methods import (
     BASE,
@@ -81,14 +80,12 @@ class SamplingTask:
     Attributes:
         calls: by method, each the same sample by another way to draw.
         left_out: by method, why it is not raced.
-        counts: what was sampled, as observations.
         roots: int64[R] of a sample around roots; None of a subgraph.
         frontier, draws: slots and draws of a subgraph.
     """
 
     calls: dict[str, Call]
     left_out: dict[str, str]
-    counts: list[Observation]
     roots: Tensor | None = None
     frontier: int = 0
     draws: int = 0
@@ -148,9 +145,7 @@ def node_task(table: EdgeTable, roots: Tensor, layers: int, preset: Preset) -> S
             [0],
             sample_nodewise(table, roots[:1], share=SHARE, layers=layers, threads=1, seed=1).pools,
         )
-    task = pool_task(sample_nodewise, table, roots[torch.tensor(kept)], pools, layers, preset)
-    task.counts.append(observation("vertices", max(kept) + 1 - len(kept), of="passed over"))
-    return task
+    return pool_task(sample_nodewise, table, roots[torch.tensor(kept)], pools, layers, preset)
 
 
 def whole_calls(table: EdgeTable) -> dict[str, Call]:
@@ -211,14 +206,7 @@ def pool_task(
         else:
             calls[way] = call(way)
     calls[NOTHING] = lambda: sample(table, roots, share=0.0, layers=1, threads=1)
-    pooled = {
-        "sum": int(pools.sum()),
-        "largest": int(pools.max()),
-        "mean": round(float(pools.double().mean())),
-    }
-    counts = [observation("edges", n, of="pool", method=method) for method, n in pooled.items()]
-    counts.append(observation("vertices", roots.numel(), of="roots"))
-    return SamplingTask(calls, absent, counts, roots)
+    return SamplingTask(calls, absent, roots)
 
 
 def frontier_task(table: EdgeTable, frontier: int, draws: int) -> SamplingTask:
@@ -229,9 +217,5 @@ def frontier_task(table: EdgeTable, frontier: int, draws: int) -> SamplingTask:
             table, frontier, draws, induced=False, seed=1, threads=1, **chosen(way)
         )
 
-    counts = [
-        observation("vertices", frontier, of="frontier"),
-        observation("draw_work", draws, of="draws"),
-    ]
     calls = {way: call(way) for way in FRONTIERS}
-    return SamplingTask(calls, {}, counts, frontier=frontier, draws=draws)
+    return SamplingTask(calls, {}, frontier=frontier, draws=draws)

@@ -17,13 +17,12 @@ from dgbench.systems.base.registry import get_system
 from dgbench.systems.tgcn.device import train_pairs
 from dgbench.systems.tgcn.intervals import Pairs
 from dgbench.systems.tgcn.links import machine
-from dgbench.systems.tgcn.printed import table2
 from dgbench.systems.tgcn.projection import EpochLoad, Pieces, ProjectedGridEpoch
 from dgbench.systems.tgcn.recounts import visiting_rows
 from dgbench.systems.tgcn.regions import Visitor
 from dgbench.systems.tgcn.ring import LITERAL
 from dgbench.systems.tgcn.schedule import exchange_seconds, expected_bytes, make_schedule, traffic
-from dgbench.systems.tgcn.settings import HIDDEN, GridGraph
+from dgbench.systems.tgcn.settings import HIDDEN, GridGraph, table2
 
 ROWS, CALLS = 2000, 3
 """Rows whose refresh is timed, and calls of which the best counts."""
@@ -171,10 +170,10 @@ def as_printed(graph: GridGraph, pieces: Pieces, one: ProjectedGridEpoch) -> Pie
     return pieces.scaled(table2("tgcn", "compute")[graph.name] / (one.rows_s + one.pairs_s))
 
 
-def whole_swaps(graph: GridGraph, devices: int, *, p2p: bool) -> float:
-    """Projected seconds of a round in which one vector of every vertex is passed on, as printed."""
+def whole_swaps(graph: GridGraph, devices: int) -> float:
+    """Projected seconds of a round without P2P that passes on one vector of every vertex."""
     rows = [graph.printed.vertices / devices] * devices
     ring = LITERAL if devices == len(LITERAL) else None
     schedule = make_schedule(devices, ring=ring, lean=False)
     sent = traffic(schedule, [round(r) for r in rows], read=4 * HIDDEN, add=0)
-    return exchange_seconds(schedule, sent, machine(size=devices).topology(p2p=p2p))
+    return exchange_seconds(schedule, sent, machine(size=devices).topology(p2p=False))

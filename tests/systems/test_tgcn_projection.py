@@ -12,9 +12,9 @@ from dgbench.models.streaming.jodie import Jodie
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.interaction_checks import whole_times
 from dgbench.systems.base.interactions import interaction_data
-from dgbench.systems.tgcn import frontier, plan
+from dgbench.systems.tgcn import plan
 from dgbench.systems.tgcn.balance import balance
-from dgbench.systems.tgcn.degrees import MIN_TAIL, rescaled_gap, tail_of
+from dgbench.systems.tgcn.experiments.table1 import MIN_TAIL, rescaled_gap, tail_of
 from dgbench.systems.tgcn.links import machine
 from dgbench.systems.tgcn.methods import timed
 from dgbench.systems.tgcn.projection import EpochLoad, Pieces, even_load, project_epoch
@@ -175,11 +175,3 @@ def test_turns_alternate_and_the_first_is_dropped() -> None:
         timed({name: lambda name=name: order.append(name) for name in "ab"}, seconds, turn)
     assert order == ["b", "a", "a", "b", "b", "a"]
     assert {name: len(found) for name, found in seconds.items()} == {"a": 2, "b": 2}
-
-
-def test_a_frontier_steps() -> None:
-    sample = frontier.walk("brs", 500, 40)
-    assert sample.stats.draws == 40
-    assert sample.stats.elements_scanned == 40 * 500  # the whole table, each step
-    assert frontier.walk("sis", 500, 40).stats.elements_scanned == 0
-    assert frontier.frontier_calls(frontier.MAX_FRONTIER + 1) == {}

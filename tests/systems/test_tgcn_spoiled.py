@@ -12,17 +12,17 @@ import msgspec
 import pytest
 import torch
 from nightly_cases import mostly_nightly
-from stream_faults import Plant, around, instead
+from stream_faults import Plant, around, changed, instead
 from torch import Tensor
 
 import dgbench.systems.tgcn.experiments as tgcn_experiments
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.interaction_baseline import BaselineTrainer
-from dgbench.systems.tgcn import exchange_runs, program, races, recounts, scaling_cells
-from dgbench.systems.tgcn.experiments import depth, fig7
+from dgbench.systems.tgcn import program, races, recounts
+from dgbench.systems.tgcn.experiments import depth, fig7, fig10, schedule
+from dgbench.systems.tgcn.experiments.fig8 import SegmentTree
 from dgbench.systems.tgcn.grids import Grids
-from dgbench.systems.tgcn.single_draws import SegmentTree
 from dgbench.systems.tgcn.trainer import TgcnTrainer
 
 BY_NAME = {one.name: one for one in tgcn_experiments.EXPERIMENTS}
@@ -33,9 +33,9 @@ def tiny(monkeypatch):
     """Sizes at which a cell takes less than a second."""
     monkeypatch.setitem(races.EVENTS, "smoke", 200)
     monkeypatch.setattr(races, "CHECKED", 24)
-    monkeypatch.setitem(scaling_cells.EVENTS, "smoke", 3000)
-    monkeypatch.setattr(scaling_cells, "CHECKED", (120, 3))
-    monkeypatch.setattr(scaling_cells, "PROJECTED", (1, 4))
+    monkeypatch.setitem(fig10.EVENTS, "smoke", 3000)
+    monkeypatch.setattr(fig10, "CHECKED", (120, 3))
+    monkeypatch.setattr(fig10, "PROJECTED", (1, 4))
 
 
 def failed(experiment: str, number: int = 1, **params) -> set[str]:
@@ -94,11 +94,6 @@ def rows_swapped(trainer, events, result, number, scale):
     rows = trainer.rows_of(torch.cat(ends))
     table = trainer.vertices.hs if hasattr(trainer.vertices, "hs") else trainer.vertices.user
     table[rows] = table[rows.flip(0)] + 0.1
-
-
-def changed(owner: Any, name: str, change: Callable[[Any], Any]) -> Plant:
-    """Fault by which a function returns something else."""
-    return around(owner, name, lambda was, *given, **named: change(was(*given, **named)))
 
 
 def reported(owner: Any, name: str, change: Callable[[Any], Any]) -> Plant:
@@ -168,9 +163,9 @@ CASES: list[tuple[Plant, tuple[str, dict[str, Any]], str]] = [
     (reported(Grids, "counts", lambda found: found + (found > 0)), ("partition", GRIDS),
      "counters"),
     (changed(depth, "sample_nodewise", edges_rolled), ("depth", LASTFM), "samples"),
-    *((changed(exchange_runs, "traffic", one_more), ("schedule", cell), "bytes")
+    *((changed(schedule, "traffic", one_more), ("schedule", cell), "bytes")
       for cell in (LINKS, {"kind": "volume", **LASTFM})),
-    (changed(scaling_cells, "load_of", row_more), ("fig10", LOADS), "counters"),
+    (changed(fig10, "load_of", row_more), ("fig10", LOADS), "counters"),
     (around(fig7, "timed", turns_rolled), ("fig7", LASTFM), "samples"),
     (around(SegmentTree, "modify", lambda was, self, at, w: (was(self, at, w), was(self, 0, w))),
      ("fig8", {"weights": "equal"}), "counters outputs"),  # a change that spreads

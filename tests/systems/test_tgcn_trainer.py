@@ -18,7 +18,6 @@ from tgcn_tiny import SYSTEM, events, losses, opened, task
 from dgbench.datasets import EventStream
 from dgbench.kernels_cuda.edge_sampling import EdgeTable
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
-from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Workload
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
 from dgbench.systems.tgcn.pools import sample_pools, sample_subgraphs
@@ -69,15 +68,6 @@ PLACES = CHANGES[::4]
 def test_nothing_depends_on_switches_and_places(kind, change):
     trainer = opened(task(task=kind[0], aggregate=kind[1]), **change)
     assert losses(trainer) == pytest.approx(wanted(*kind), abs=1e-10, rel=0)
-
-
-def test_gradients_and_scores_are_those_of_the_plain_trainer():
-    work = task()
-    plain = Plain(opened(work))
-    found = opened(work).gradients(2)
-    for name, gradient in plain.gradients(2).items():
-        assert torch.allclose(found[name], gradient, atol=1e-13, rtol=0), name
-    assert torch.equal(opened(work, off=["overlap"]).evaluate(3), plain.evaluate(3))
 
 
 def test_a_stream_of_one_edge_and_empty_intervals():
@@ -153,17 +143,6 @@ def test_scoring_in_t_batches_is_scoring_edge_by_edge():
     first, last = one.data.train_end, len(one.data.events)
     found, wanted = one.evaluate_range(first, last), plain.evaluate_range(first, last)
     assert (found.ap, found.loss) == pytest.approx((wanted.ap, wanted.loss), abs=1e-6)
-
-
-def test_steps_repeat_and_are_timed():
-    one, again = opened(devices=2, meter=Meter(timing=True)), opened(devices=2)
-    first = [one.step(frame) for frame in range(one.num_frames)]
-    assert [again.step(frame) for frame in range(again.num_frames)] == first
-    losses(one)
-    phases = {"sample", "partition", "io", "refresh", "score", "backward", "interact", "swap"}
-    assert phases <= set(one.meter.phases())
-    assert one.meter.counters["bytes_h2d"] == one.meter.counters["bytes_h2d_counted"]
-    one.close()
 
 
 def test_bad_arguments_are_named():

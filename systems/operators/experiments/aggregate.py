@@ -6,7 +6,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -29,20 +28,26 @@ from dgbench.kernels_cuda.variants import (
     slice_parts,
     spmm_gespmm,
     spmm_sliced,
-    warp_clocks,
 )
-from dgbench.kernels_cuda.variants.balance import balance
 from dgbench.kernels_cuda.variants.row_owner import (
     TILED_WIDTH,
     spmm_row_owner,
     spmm_segments,
     spmm_tiles,
 )
-from dgbench.lab.experiment import FigureSpec, Preset
+from dgbench.lab.experiment import Preset
+from dgbench.lab.figure_forms import CopyShare
+from dgbench.lab.quantities import observed
 from dgbench.lab.result_checks import close
-from dgbench.lab.table import Table
 from dgbench.systems.operators.graphs import PowerLawGraphs, on_device
-from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace, import_dgl
+from dgbench.systems.operators.race import (
+    OURS,
+    Call,
+    OperatorCase,
+    OperatorRace,
+    first_line,
+    import_dgl,
+)
 
 MKL = "torch CSR"
 DGL = "DGL"
@@ -85,6 +90,12 @@ class Aggregate(OperatorRace):
     workloads = workloads({"smoke": (2, 16), "quick": (2, 16, 64), None: WIDTHS})
     label = "{width} columns"
     sweep = ("width", "columns of the features")
+    figure_forms = (
+        CopyShare(
+            "aggregate_limit", "Aggregation over one snapshot: memory traffic against copying",
+            observed("bandwidth", per="width", method=OURS), row="{width} columns", system=OURS,
+        ),
+    )  # fmt: skip
 
     def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         graphs = PowerLawGraphs(params["vertices"])
@@ -103,7 +114,7 @@ class Aggregate(OperatorRace):
             dgl = dgl_sum(csr)
             calls[DGL] = lambda _: dgl(x)
         except Exception as error:  # its libraries may not load
-            left_out[DGL] = f"{type(error).__name__}: {error}".splitlines()[0]
+            left_out[DGL] = first_line(error)
         moved = csr.nnz * (8 + 4 * width) + csr.num_rows * (8 + 4 * width)
         return OperatorCase(
             calls=calls,
@@ -117,31 +128,7 @@ class Aggregate(OperatorRace):
                 ("bandwidth", {}, moved),
                 ("product_rate", {}, 2 * csr.nnz * width),
             ),
-            observe=(("vertices", csr.num_rows, {}), ("edges", csr.nnz, {})),
         )
-
-    def figures(self) -> list[FigureSpec]:
-        title = "Aggregation over one snapshot: memory traffic against copying"
-        limit = FigureSpec(
-            kind="limit_share", name="aggregate_limit", title=title, points=self.limit_points
-        )
-        return [*super().figures(), limit]
-
-    def limit_points(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
-        """Traffic of our aggregation over the copy bandwidth that the run measured."""
-        machine = Table.of(row for row in rows if row.paper == "-")
-        limits = machine.where("bandwidth", place="device") or machine.where(
-            "bandwidth", place="host", using="all"
-        )
-        rates = Table.of(rows, experiment=self.name).where("bandwidth", method=OURS)
-        return [
-            {
-                "row": f"{width} columns", "system": OURS, "value": median(found.values) / 1e9,
-                "limit": limits[-1].value / 1e9, "limit_name": "copy bandwidth", "unit": "GB/s",
-                "row_ids": [row.id for row in found.rows],
-            }
-            for width, found in (rates.by("width").items() if limits else ())
-        ]  # fmt: skip
 
 
 class Merged(OperatorRace):
@@ -209,11 +196,6 @@ class Merged(OperatorRace):
                 (scaled, (MKL,)),
             ),
             work=(("throughput", {"of": "edges"}, entries), ("bandwidth", {}, moved)),
-            observe=(
-                ("vertices", csrs[0].num_rows, {}),
-                ("edges", entries, {}),
-                ("snapshots", SNAPSHOTS, {}),
-            ),
         )
 
 
@@ -263,7 +245,6 @@ class Variants(OperatorRace):
                 "outputs", y, exact, TOLERANCE, against="float64 product of scipy"
             ),
             work=(("throughput", {"of": "edges"}, csr.nnz), ("bandwidth", {}, moved)),
-            observe=balance_of(csr, x) if device == "cuda" else (),
         )
 
 
@@ -321,21 +302,6 @@ def spmm_slices(sliced: Any, x: Tensor, _: int, **how: Any) -> Tensor:
 def by_library(matrix: Tensor, x: Tensor, _: int) -> Tensor:
     """The product by torch, on a device cuSPARSE's; the turn does not matter."""
     return matrix @ x
-
-
-def balance_of(csr: Csr, x: Tensor) -> tuple[tuple[str, float, dict[str, Any]], ...]:
-    """Actual and balanced cycles of a warp per row and per group of slices (PiPAD, Figure 12)."""
-    found: list[tuple[str, float, dict[str, Any]]] = []
-    matrices = {"a row a warp": csr} | {f"slices of {cap}": slice_csr(csr, cap) for cap in CAPS}
-    for name, matrix in matrices.items():
-        warp_clocks(matrix, x)  # warm
-        one = balance(warp_clocks(matrix, x))
-        found += [
-            ("worker_cycles", one.actual, {"method": name, "statistic": "actual"}),
-            ("worker_cycles", one.balanced, {"method": name, "statistic": "balanced"}),
-            ("workers", one.warps, {"method": name, "of": "warps"}),
-        ]
-    return tuple(found)
 
 
 def scattered(csr: Csr) -> Callable[[Tensor], Tensor]:

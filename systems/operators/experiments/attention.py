@@ -13,7 +13,7 @@ from dgbench.kernels_cuda import attention
 from dgbench.lab.experiment import Preset
 from dgbench.lab.result_checks import close
 from dgbench.models.attention import plain_attend_rows, plain_packed_attention
-from dgbench.systems.operators.race import OURS, OperatorCase, OperatorRace, import_dgl
+from dgbench.systems.operators.race import OURS, OperatorCase, OperatorRace, first_line, import_dgl
 from dgbench.systems.operators.recurrences import (
     PackedSteps,
     StepLayout,
@@ -83,7 +83,7 @@ class Attention(OperatorRace):
             try:
                 runs[name] = make(matrix, params)
             except Exception as error:  # its libraries may not load
-                left_out[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+                left_out[name] = first_line(error)
         exact = output_and_gradients(
             lambda given: plain_attend_rows(*drawn, *given, SLOPE),
             [t.double() for t in inputs],
@@ -102,7 +102,6 @@ class Attention(OperatorRace):
             check=lambda name, _, found: close("outputs", found, exact, TOLERANCE, against=AGAINST),
             left_out=left_out,
             work=(("throughput", {"of": "edges"}, edges + rows), ("bandwidth", {}, moved)),
-            observe=(("vertices", rows, {}), ("edges", edges, {})),
         )
 
 
@@ -173,11 +172,6 @@ class PackedAttention(OperatorRace):
                 "outputs", in_order(name, found), exact, TOLERANCE, against=AGAINST
             ),
             work=(("product_rate", {}, products),),
-            observe=(
-                ("vertex_steps", total, {}),
-                ("vertex_steps", held.shape[0] * held.shape[1], {"method": OURS}),
-                ("vertex_steps", longest * count, {"method": ZEROS}),
-            ),
         )
 
 

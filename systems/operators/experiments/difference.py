@@ -12,7 +12,7 @@ from scipy import sparse
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.difference import Difference, encode, plain_bytes, rebuild
+from dgbench.kernels_cuda.difference import Difference, encode, rebuild
 from dgbench.lab.experiment import Preset
 from dgbench.lab.result_checks import equal
 from dgbench.systems.operators.graphs import csr_of, keys_of, on_device
@@ -115,7 +115,6 @@ class Encode(DifferenceRace):
             "scipy subtract": by_scipy,
             "torch unique": by_torch,
         }
-        sent = encode(a, b)
         # Both snapshots are read, and a pair of ids is written for each change.
         changes = len(drawn.removed) + len(drawn.added)
         moved = 4 * (a.nnz + b.nnz) + 16 * (a.num_rows + 1) + 16 * changes
@@ -128,12 +127,6 @@ class Encode(DifferenceRace):
                 against="changes that were drawn",
             ),
             work=(("throughput", {"of": "keys"}, a.nnz + b.nnz), ("bandwidth", {}, moved)),
-            observe=(
-                ("vertices", a.num_rows, {}),
-                ("edges", b.nnz, {}),
-                ("topology_sent", sent.nbytes, {"format": "difference"}),
-                ("topology_sent", plain_bytes(b.nnz), {"format": "plain"}),
-            ),
         )
 
 
@@ -186,7 +179,6 @@ class Rebuild(DifferenceRace):
                 )
             ),
             work=(("bandwidth", {}, moved),),
-            observe=(("vertices", a.num_rows, {}), ("edges", b.nnz, {})),
         )
 
 

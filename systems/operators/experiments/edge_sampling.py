@@ -71,7 +71,6 @@ class EdgeSamplingRace(OperatorRace):
             ),
             check=lambda name, _, found: check_sample(found, src, dst, table.num_nodes),
             left_out=left_out,
-            observe=(("vertices", table.num_nodes, {}), ("edges", table.num_edges, {})),
         )
 
 

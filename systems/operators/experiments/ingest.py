@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from dgbench.lab.experiment import Cell, FigureSpec, Measurement, RunContext
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.operators.race import OURS, torch_threads
+from dgbench.systems.operators.race import torch_threads
 
 BATCH, ROOTS, FANOUT = 100_000, 12_000, 10
 COMPARED = 200
@@ -85,10 +84,7 @@ def measure(store: TemporalStore, spent: float, name: str, scale: float) -> Meas
     nodes = torch.from_numpy(draw.integers(0, store.num_vertices, ROOTS))
     times = torch.from_numpy(draw.uniform(0, store.last_time + 1, ROOTS))
     found.observe("events", store.num_events)
-    found.observe("vertices", store.num_vertices)
     found.observe("throughput", store.num_events / spent, of="edges", phase="insert")
-    found.observe("operation_time", spent, method=OURS, phase="insert")
-    found.observe("list_blocks", int(store.list_lengths().max()), statistic="longest")
     for policy in ("recent", "uniform"):
         start = time.perf_counter()
         sample = sample_neighbours(store, nodes, times, fanout=FANOUT, policy=policy)  # type: ignore[arg-type]
@@ -102,8 +98,6 @@ def measure(store: TemporalStore, spent: float, name: str, scale: float) -> Meas
         if policy == "recent":
             found.checks.append(check_newest(name, scale, nodes, times, sample))
     found.observe("memory", store.memory().total, of="store")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    found.observe("peak_memory", peak, of="process")
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 import warnings
 from collections.abc import Mapping
@@ -67,15 +66,10 @@ class Labels(OperatorRace):
             return int(graph.edge_weight[apart].sum(dtype=torch.int64)) / weight
 
         parts = {OURS: by_labels(graph), METIS: by_metis(graph)}
-        first, later = sweep_rates(graph)
         return OperatorCase(
             calls={OURS: lambda _: by_labels(graph), METIS: lambda _: by_metis(graph)},
             check=lambda name, _, part: check_partition(part, graph.num_vertices),
             observe=(
-                ("vertices", graph.num_vertices, {}),
-                ("edges", graph.csr.nnz // 2, {}),
-                ("throughput", first, {"of": "edges", "phase": "first sweep"}),
-                ("throughput", later, {"of": "edges", "phase": "later sweeps"}),
                 *(
                     ("portion", cut(part), {"of": "cut edges", "method": name})
                     for name, part in parts.items()
@@ -146,23 +140,3 @@ def check_partition(part: Tensor, vertices: int) -> ResultCheck:
     inside = bool(((part >= 0) & (part < WORKERS)).all()) and len(part) == vertices
     gap = evenness(part, vertices) - 1 if inside else 1.0
     return at_most("shares", gap, EVENNESS, against="even shares", compared=len(part))
-
-
-def sweep_rates(graph: Supergraph) -> tuple[float, float]:
-    """Edges a second of the first sweep, and the median of those after it; all vertices swept."""
-    seconds: list[float] = []
-    last = time.process_time()
-
-    def note() -> bool:
-        nonlocal last
-        now = time.process_time()
-        seconds.append(max(now - last, 1e-9))
-        last = now
-        return False
-
-    propagate_labels(
-        graph.csr, graph.edge_weight, cap=chunk_cap(graph), sweeps=8, share=0.0, threads=1,
-        stop=note,
-    )  # fmt: skip
-    edges = graph.csr.nnz / 2  # counted once, though both ends read it
-    return edges / seconds[0], edges / statistics.median(seconds[1:])

@@ -231,7 +231,6 @@ class PlacedSampling(OperatorRace):
             baselines=((OURS, ("CPU", TWO, FED, TGL)),),
             left_out={method_of(name): why for name, why in left_out.items()},
             work=(("throughput", {"of": "targets"}, targets),),
-            observe=(("memory", store.memory().total, {"place": "host"}),),
         )
 
 

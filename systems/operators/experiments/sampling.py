@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -18,9 +18,106 @@ from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.experiment import Preset
 from dgbench.lab.grid import by_preset
-from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace, import_dgl
-from dgbench.systems.operators.streams import RacedHop, Stream
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.systems.operators.race import (
+    OURS,
+    Call,
+    OperatorCase,
+    OperatorRace,
+    first_line,
+    import_dgl,
+)
+
+EXPONENT, SHIFT = 0.9, 10
+"""A vertex of rank r is an end with a probability that follows (r + 10) ^ -0.9."""
+COMPARED = 2000
+"""Targets of a hop that are compared, at most."""
+
+
+class RacedHop(NamedTuple):
+    """Neighbours of one hop: targets and their times, and whom each edge was drawn for."""
+
+    nodes: Tensor
+    times: Tensor
+    target: Tensor
+    eids: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Undirected edges in time order, no loops; the id of an edge is its place.
+
+    Attributes:
+        vertices: N. src, dst: int64[E]. t: float64[E], whole numbers below 2^24.
+    """
+
+    vertices: int
+    src: Tensor
+    dst: Tensor
+    t: Tensor
+
+    @classmethod
+    def power_law(cls, vertices: int, edges: int, seed: int = 1) -> Stream:
+        """Both ends by the same power law."""
+        draw = np.random.default_rng(seed)
+        weight = (np.arange(vertices) + SHIFT) ** -EXPONENT
+        sums = np.cumsum(weight / weight.sum())
+        names = draw.permutation(vertices)
+        src, dst = names[np.searchsorted(sums, draw.random((2, edges))).clip(max=vertices - 1)]
+        dst = np.where(src == dst, (dst + 1) % vertices, dst)
+        t = np.sort(draw.integers(0, 2**24, edges)).astype(np.float64)
+        return cls(vertices, *(torch.from_numpy(array.copy()) for array in (src, dst, t)))
+
+    def __len__(self) -> int:
+        return self.src.numel()
+
+    def roots(self, first: int, count: int) -> tuple[Tensor, Tensor]:
+        """Sources, destinations and random vertices of `count` edges, each at its edge's time."""
+        part = slice(first, first + count)
+        draw = torch.Generator().manual_seed(1 + first)
+        negatives = torch.randint(self.vertices, (len(self.src[part]),), generator=draw)
+        return torch.cat([self.src[part], self.dst[part], negatives]), self.t[part].repeat(3)
+
+    @cached_property
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Edges of each vertex in order of time: where a vertex's begin, and their ids."""
+        ends = np.concatenate([self.src.numpy(), self.dst.numpy()])
+        eids = np.tile(np.arange(len(self)), 2)
+        order = np.lexsort((eids, ends))
+        starts = np.searchsorted(ends[order], np.arange(self.vertices + 1))
+        return starts, eids[order]
+
+    def edges_before(self, vertex: int, time: float) -> np.ndarray:
+        """Ids of the edges of a vertex that are older than a time, oldest first."""
+        starts, eids = self.rows
+        mine = eids[starts[vertex] : starts[vertex + 1]]
+        return mine[: np.searchsorted(self.t.numpy()[mine], time)]
+
+    def check(self, hops: Sequence[RacedHop], fanout: int, policy: str) -> ResultCheck:
+        """Compare samples with a search through all edges of each vertex.
+
+        Recent ones are the newest before the target's time; uniform ones any of these, each once,
+        as many as there are up to the fan-out.
+        """
+        wrong = total = 0
+        for hop in hops:
+            order = torch.argsort(hop.target, stable=True)
+            cuts = torch.searchsorted(
+                hop.target[order].contiguous(), torch.arange(len(hop.nodes) + 1)
+            ).numpy()
+            eids = hop.eids[order].numpy()
+            for at in range(0, len(hop.nodes), max(1, len(hop.nodes) // COMPARED)):
+                right = self.edges_before(int(hop.nodes[at]), float(hop.times[at]))
+                count = min(fanout, len(right))
+                allowed = right[len(right) - count :] if policy == "recent" else right
+                good = len(np.intersect1d(eids[cuts[at] : cuts[at + 1]], allowed))
+                wrong += max(count, cuts[at + 1] - cuts[at]) - good
+                total += max(count, 1)
+        return at_most(
+            "samples", wrong / max(1, total), 0.0, against="search through all edges",
+            compared=total,
+        )  # fmt: skip
+
 
 TCSR, SEARCH = "T-CSR", "torch search"
 DGL = "DGL, rebuilt"
@@ -31,6 +128,23 @@ STEP = 100_000
 STREAMS = {"smoke": (200, 4000), "quick": (10_000, 300_000), None: (200_000, 10_000_000)}
 ROOTS = {"smoke": (20,), "quick": (600,), None: (600, 4000)}
 """Edges of a batch; it has three roots each."""
+
+
+def workloads(threads: Any, roots: Any) -> dict[str | None, tuple[dict[str, Any], ...]]:
+    """Params of cells by preset; `threads` and `roots` have several by preset."""
+    return {
+        preset: tuple(
+            {
+                "policy": policy, "hops": hops, "roots": size, "threads": count, "vertices": n,
+                "edges": edges,
+            }
+            for count in by_preset(threads, preset)
+            for policy, hops, size in product(
+                ("recent", "uniform"), (1, 2), by_preset(roots, preset)
+            )
+        )
+        for preset, (n, edges) in STREAMS.items()
+    }  # fmt: skip
 
 
 class Sampling(OperatorRace):
@@ -44,17 +158,7 @@ class Sampling(OperatorRace):
         "of other systems are raced by `gnnflow/contenders`."
     )
     claims = ("operators-sampling-tcsr",)
-    workloads = {
-        preset: tuple(
-            {
-                "policy": policy, "hops": hops, "roots": roots, "threads": threads,
-                "vertices": n, "edges": edges,
-            }
-            for threads in ((1,) if preset else (1, 2))
-            for policy, hops, roots in product(("recent", "uniform"), (1, 2), ROOTS[preset])
-        )
-        for preset, (n, edges) in STREAMS.items()
-    }  # fmt: skip
+    workloads = workloads({"smoke": (1,), "quick": (1,), None: (1, 2)}, ROOTS)
     label = "{policy}, {hops} hops, {roots} x 3 roots, {threads} threads"
 
     def before(self, params: Mapping[str, Any]) -> Callable[[], object] | None:
@@ -94,11 +198,6 @@ class Sampling(OperatorRace):
             check=lambda name, _, found: stream.check(list(map(_hop, found)), FANOUT, policy),
             before=dict.fromkeys(calls, before) if (before := self.before(params)) else {},
             work=(("throughput", {"of": "targets"}, targets),),
-            observe=(
-                ("vertices", stream.vertices, {}),
-                ("edges", len(stream), {}),
-                ("memory", store.memory().total, {"method": OURS}),
-            ),
         )
 
 
@@ -114,19 +213,7 @@ class SamplingBetweenSteps(Sampling):
     claims = ()
     # The first calls of a process take twice as long, whoever makes them.
     turns: ClassVar[Any] = {"smoke": 2, None: 15}
-    workloads = {
-        preset: tuple(
-            {
-                "policy": policy, "hops": hops, "roots": roots, "threads": threads,
-                "vertices": n, "edges": edges,
-            }
-            for threads in ((1,) if preset == "smoke" else (1, 2))
-            for policy, hops, roots in product(
-                ("recent", "uniform"), (1, 2), (20,) if preset == "smoke" else (33, 100, 200)
-            )
-        )
-        for preset, (n, edges) in STREAMS.items()
-    }  # fmt: skip
+    workloads = workloads({"smoke": (1,), None: (1, 2)}, {"smoke": (20,), None: (33, 100, 200)})
 
     def before(self, params: Mapping[str, Any]) -> Callable[[], object]:
         """A step of training on features as wide as Wikipedia's with an encoding of time."""
@@ -198,25 +285,15 @@ class Insert(OperatorRace):
         try:
             growing[DGL] = Growing(stream, old, batch, _dgl())
         except Exception as error:  # its libraries may not load
-            left_out[DGL] = f"{type(error).__name__}: {error}".splitlines()[0]
+            left_out[DGL] = first_line(error)
         return OperatorCase(
             calls={name: one.add for name, one in growing.items()},
             check=lambda name, _, found: check_edges(found, stream),
             baselines=((OURS, (f"{TCSR}, rebuilt", DGL)),),
             left_out=left_out,
             work=(("throughput", {"of": "edges"}, batch),),
-            observe=(
-                ("vertices", stream.vertices, {}),
-                ("edges", old, {}),
-                *(("memory", one.memory().total, {"method": name}) for name, one in stores.items()),
-                *(
-                    (
-                        "list_blocks",
-                        int(one.list_lengths().max()),
-                        {"method": name, "statistic": "longest"},
-                    )
-                    for name, one in stores.items()
-                ),
+            observe=tuple(
+                ("memory", one.memory().total, {"method": name}) for name, one in stores.items()
             ),
         )
 

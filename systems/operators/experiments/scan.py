@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -198,13 +197,6 @@ class PackedScan(OperatorRace):
             ),
             baselines=_baselines([name for name in runs if name not in (OURS, TENSOR_CORES)]),
             work=(("product_rate", {}, per_step * total),),
-            observe=(
-                ("vertex_steps", total, {}),
-                *(
-                    ("vertex_steps", math.prod(layout.shape), {"method": name})
-                    for name, (_, layout) in runs.items()
-                ),
-            ),
         )
 
     def _runs(

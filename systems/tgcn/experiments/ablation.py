@@ -7,13 +7,7 @@ from typing import Any
 
 from dgbench.lab import rule_combinations as combine
 from dgbench.lab import rules
-from dgbench.lab.compare import (
-    AGAIN,
-    ROUND_INTERVAL,
-    observe_ratio,
-    take_control,
-    with_control,
-)
+from dgbench.lab.compare import AGAIN, ROUND_INTERVAL, observe_ratio, take_control, with_control
 from dgbench.lab.estimates import Estimate, EvaluationContext
 from dgbench.lab.figure_forms import FigureForm, SpeedupBars
 from dgbench.lab.quantities import observed
@@ -27,7 +21,6 @@ from dgbench.systems.tgcn.races import (
     TGCN,
     audits_of,
     compare_first,
-    observe_report,
     opened,
     take_turns,
     task_of,
@@ -47,12 +40,6 @@ TURNS = {"smoke": 1, "quick": 2, "full": 4, "paper": 6}
 EVENTS = {"smoke": 1500, "quick": 5000, "full": 100_000, "paper": 400_000}
 """First events that are kept; a scan for every draw takes long on more."""
 DEVICES = 4
-COUNTS = {
-    "bytes_h2d": "host_to_device",
-    "bytes_d2h": "device_to_host",
-    "bytes_swapped": "swapped",
-}
-"""Counters of a trainer's meter that are observed -> their metrics."""
 BEFORE = "step before"
 """Baseline of the gain of a step over the one before it."""
 
@@ -138,16 +125,13 @@ def measure(name: str, context: RunContext, *, control: bool) -> Measurement:
             found.observe(
                 "edge_time", median(seconds[step]), samples=seconds[step], setting=step
             )  # fmt: skip
-            observe_report(found, runner.trainer.report(), ["device_bytes"], setting=step)
-            for counter, metric in COUNTS.items():
-                each = runner.trainer.meter.counters[counter] // turns
-                found.observe(metric, each, setting=step)
+            held = int(runner.trainer.report()["device_bytes"])
+            found.observe("memory", held, of="device", setting=step)
         compare_first(found, context, task, data, runners, audits)
     for step, before in zip((*STEPS[1:], OURS), STEPS, strict=True):
         for baseline, slow in ((STEPS[0], STEPS[0]), (BEFORE, before)):
             observe_ratio(
                 found, "speedup", seconds[slow], seconds[step], setting=step, baseline=baseline
             )
-    for metric, count in (("turns", turns), ("edges", data.train_end), ("devices", DEVICES)):
-        found.observe(metric, count)
+    found.observe("turns", turns)
     return found

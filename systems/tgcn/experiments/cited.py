@@ -18,8 +18,7 @@ from dgbench.lab.quantities import computed, observed
 from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, RunContext
-from dgbench.systems.tgcn.printed import table2, table3, values
-from dgbench.systems.tgcn.settings import BY_NAME, FORMS, SMALL_NAMES
+from dgbench.systems.tgcn.settings import BY_NAME, FORMS, SMALL_NAMES, table2, table3, values
 
 NEAR = 0.01
 """Relative difference up to which two numbers of three digits are the same."""

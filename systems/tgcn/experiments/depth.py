@@ -96,13 +96,7 @@ class Depth(FormExperiment):
             events.src, events.dst, events.t, events.num_nodes, undirected=True
         )  # fmt: skip
         occupied = table.degrees.nonzero().squeeze(1)
-        found = Measurement(
-            data=describe(events),
-        )
-        found.observe("vertices", len(occupied))
-        found.observe("edges", len(events))
-        found.observe("vertices", ROOTS[context.preset], of="roots")
-        found.observe("degree", 2 * len(events) / max(1, len(occupied)), method="mean")
+        found = Measurement(data=describe(events))
         numbers = torch.Generator().manual_seed(5)
         places = torch.randint(len(occupied), (ROOTS[context.preset],), generator=numbers)
         roots = occupied[places]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,12 +34,11 @@ from dgbench.systems.tgcn.races import (
     SAME_ORDER,
     TGCN,
     TITLES,
-    TRAINING,
     UNION,
     WHOLE,
+    Runner,
     audits_of,
     compare_first,
-    observe_report,
     opened,
     take_turns,
     task_of,
@@ -262,20 +261,16 @@ def race(name: str, context: RunContext, names: dict[str, dict[str, Any]]) -> Me
     with opened(names, task, data, context.device) as runners:
         audits = audits_of(runners)
         seconds = take_turns(runners, TURNS[context.preset], context.device, audits)
-        reports = {key: runner.trainer.report() for key, runner in runners.items()}
         found = Measurement(data=data.describe())
+        observe_planned(found, runners)
         compare_first(found, context, task, data, runners, audits)
     for key, one in seconds.items():
-        found.observe("edge_time", median(one), samples=one, setting=key)
         found.observe("throughput", 1 / median(one), setting=key)
-        observe_report(found, reports[key], TRAINING, setting=key)
         if key != TGCN:
             observe_ratio(found, "speedup", one, seconds[TGCN], baseline=key)
         if PARTS in seconds and key in SAME_ORDER.values():
             observe_ratio(found, "speedup", one, seconds[PARTS], baseline=key, setting=PARTS)
     found.observe("turns", TURNS[context.preset])
-    found.observe("edges", data.train_end)
-    found.observe("vertices", data.events.num_nodes)
     return found
 
 
@@ -288,10 +283,15 @@ def pad(name: str, context: RunContext) -> Measurement:
         names |= {kind: {}, bare: {"contender": kind, "switches": {"padding": False}}}
     found = Measurement(data=data.describe())
     with opened(names, task, data, context.device) as runners:
-        for key, runner in runners.items():
+        for runner in runners.values():
             runner.turn()
-            observe_report(found, runner.trainer.report(), TRAINING, setting=key)
+        observe_planned(found, runners)
         compare_first(found, context, task, data, runners)
-    found.observe("edges", data.train_end)
-    found.observe("vertices", data.events.num_nodes)
     return found
+
+
+def observe_planned(found: Measurement, runners: Mapping[str, Runner]) -> None:
+    """Observe the bytes that baselines plan for a step."""
+    for key, runner in runners.items():
+        if (planned := runner.trainer.report().get("planned_bytes")) is not None:
+            found.observe("memory", int(planned), method="planned", setting=key)

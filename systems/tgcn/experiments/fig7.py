@@ -14,13 +14,7 @@ from torch import Tensor
 from dgbench.kernels_cuda.edge_sampling import EdgeTable
 from dgbench.lab import line_rules, outcomes, rules
 from dgbench.lab import rule_combinations as combine
-from dgbench.lab.compare import (
-    AGAIN,
-    ROUND_INTERVAL,
-    observe_ratio,
-    take_control,
-    with_control,
-)
+from dgbench.lab.compare import AGAIN, ROUND_INTERVAL, observe_ratio, take_control, with_control
 from dgbench.lab.estimates import Estimate, EvaluationContext, Filter
 from dgbench.lab.figure_forms import FigureForm, SpeedupBars
 from dgbench.lab.quantities import MeasuredQuantity, computed, observed
@@ -251,7 +245,6 @@ def measure(graph: GridGraph, context: RunContext, *, control: bool) -> Measurem
     found = Measurement(data=describe(events))
     found.observe("edges", len(events))
     found.observe("vertices", events.num_nodes)
-    found.observe("vertices", int((table.degrees > 0).sum()), of="met")
     found.observe("turns", TURNS[preset])
     tasks = tasks_on(table, preset)
     spent: dict[str, dict[str, list[float]]] = {name: {} for name in tasks}
@@ -272,8 +265,10 @@ def measure(graph: GridGraph, context: RunContext, *, control: bool) -> Measurem
     wrong = [one.gap for one in found.checks if one.of == "samples"]
     found.deviation = {"sizes": max(wrong)} if wrong else {}
     for name, task in tasks.items():
-        for count in task.counts:
-            found.observe(count.metric, count.value, setting=name, **count.dims)
+        if task.roots is None:
+            found.observe("draw_work", task.draws, of="draws", setting=name)
+        else:
+            found.observe("vertices", task.roots.numel(), of="roots", setting=name)
         found.notes += [f"{TASKS[name]}, {NAMES[way]}: {why}" for way, why in task.left_out.items()]
         nothing = spent[name].pop(NOTHING, [0.0] * TURNS[preset])
         net = {

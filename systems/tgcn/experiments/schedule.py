@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
 
 from dgbench.lab import outcomes, rules
 from dgbench.lab import rule_combinations as combine
@@ -11,23 +16,224 @@ from dgbench.lab.figure_forms import Sweep
 from dgbench.lab.grid import by_preset
 from dgbench.lab.quantities import observed
 from dgbench.lab.ranks import devices_lacking
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.study import FormExperiment
+from dgbench.models.streaming import Dygnn
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.exchange_runs import (
-    BEST,
-    COPIED,
-    LITERAL,
-    OFF,
-    ON,
-    OTHERS,
-    RENAMED,
-    measure_copies,
-    measure_ring,
-    measure_volume,
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.stream_data import check_parts, part_ends
+from dgbench.systems.tgcn.grids import Grids
+from dgbench.systems.tgcn.links import MACHINES, SOURCES, hop_matrix, machine
+from dgbench.systems.tgcn.plan import ModelSize, state_bytes
+from dgbench.systems.tgcn.recounts import VECTORS, check_round, intervals_of, moved_bytes
+from dgbench.systems.tgcn.ring import LITERAL as PAPERS
+from dgbench.systems.tgcn.ring import RELABELLED, best_ring, pairs, quality
+from dgbench.systems.tgcn.schedule import (
+    bytes_by_hops,
+    check_schedule,
+    exchange_seconds,
+    host_placement,
+    make_schedule,
+    traffic,
 )
-from dgbench.systems.tgcn.links import MACHINES
-from dgbench.systems.tgcn.settings import FORMS
+from dgbench.systems.tgcn.settings import FORMS, HIDDEN, PIECES, open_graph, synthetic_data
+
+SHOWN: Final = 2_302_925
+"""Vertices of Flickr, whose interval is projected."""
+LITERAL, BEST, OTHERS = "algorithm 6", "best ring", ("shift", "gather", "direct")
+LEAN, RENAMED = f"{LITERAL}, lean", f"{LITERAL}, relabelled"
+ON, OFF = "on", "off"
+COPIED: Final = (1 << 20, 1 << 28)
+"""Bytes of copies that are timed between devices."""
+
+
+def measure_ring(name: str) -> Measurement:
+    """Hops, doubled links and projected seconds of every schedule on one machine."""
+    links = machine(name)
+    hops = hop_matrix(links)
+    found = Measurement(
+        data=synthetic_data(f"links of {name}, published"),
+        notes=[SOURCES],
+        checks=_checked_links(links, hops),
+    )
+    best = best_ring(links)
+    found.checks.append(_checked_ring(links, best))
+    made = {
+        LITERAL: make_schedule(8, ring=PAPERS, lean=False),
+        LEAN: make_schedule(8, ring=PAPERS),
+        BEST: make_schedule(8, ring=best),
+        **{kind: make_schedule(8, kind, ring=best) for kind in OTHERS},
+    }
+    vector = 4 * HIDDEN
+    rows = [SHOWN * (i + 1) // 8 - SHOWN * i // 8 for i in range(8)]
+    for title, schedule in made.items():
+        check_schedule(schedule)
+        sent = traffic(schedule, rows, read=vector, add=2 * vector)
+        for count, nbytes in bytes_by_hops(sent, links).items():
+            found.observe("swapped", int(nbytes), hops=int(count), setting=title)
+        found.checks += [
+            check_round(schedule, title),
+            equal(
+                "bytes",
+                int(sent.sum()),
+                moved_bytes(schedule, rows, vector),
+                against="a round followed move by move",
+            ),
+        ]
+        for p2p in (ON, OFF):
+            seconds = exchange_seconds(schedule, sent, links.topology(p2p=p2p == ON))
+            found.observe("part_time", seconds, phase="exchange", setting=title, p2p=p2p)
+    for title, ring in ((LITERAL, PAPERS), (BEST, best)):
+        wide = [links.bricks(a, b) for side in pairs(ring) for a, b in side]
+        found.observe("links", sum(count > 1 for count in wide), of="doubled", setting=title)
+    renamed = 8 - quality(links.relabelled(RELABELLED), PAPERS).not_doubled
+    found.observe("links", renamed, of="doubled", setting=RENAMED)
+    found.observe("parts", len(made[LITERAL].phases), of="phases")
+    far = [hops[i, j] for i in range(4) for j in range(4, 8)]
+    inside = [hops[i, j] for i in range(4) for j in range(4) if i != j]
+    found.observe("links", len(far), of="between groups")
+    found.observe("links", sum(int(n == 2) for n in far), of="between groups", hops=2)
+    found.observe("links", sum(int(n == 1) for n in inside), of="inside groups", hops=1)
+    wide = [links.bricks(0, j) for j in range(8) if links.bricks(0, j)]
+    found.observe("links", max(wide, default=0), of="pair")
+    rates = [links.bandwidth(0, j) for j in range(1, 8) if links.bricks(0, j)]
+    narrowest = min(rates, default=0.0)
+    found.observe("bandwidth", narrowest, link="nvlink", of="narrowest")
+    found.observe("bandwidth", links.pcie, link="pcie")
+    return found
+
+
+def _checked_links(links: Any, hops: Any) -> list[ResultCheck]:
+    """Checks of hops by powers of the matrix of links, and of doubled links one by one."""
+    size = links.size
+    linked = np.array([[entry.startswith("NV") for entry in row] for row in links.matrix])
+    steps = np.full((size, size), -1)
+    reached = np.eye(size, dtype=np.int64)
+    for count in range(size):
+        steps[(steps < 0) & (reached > 0)] = count
+        reached = reached @ linked
+    bricks = [[links.bricks(i, j) for j in range(size)] for i in range(size)]
+    widths = [[int(e[2:]) if e.startswith("NV") else 0 for e in row] for row in links.matrix]
+    return [
+        equal("counters", hops, steps, against="powers of the matrix of links"),
+        equal("counters", bricks, widths, against="entries of the matrix of links"),
+    ]
+
+
+def _checked_ring(links: Any, best: Sequence[int]) -> ResultCheck:
+    """Check that no ring of all is better: fewer single links, then wider slowest pairs."""
+
+    def cost(ring: Sequence[int]) -> tuple[int, float]:
+        every = [(ring[k], ring[(k + 1) % len(ring)]) for k in range(len(ring))]
+        slow = sum(max(1 / rates[i][j] for i, j in every[k::2]) for k in range(2))
+        return sum(not links.bricks(i, j) for i, j in every), round(slow * 1e12, 3)
+
+    size = links.size
+    rates = [[links.bandwidth(i, j) if i != j else 0.0 for j in range(size)] for i in range(size)]
+    rings = [(0, *rest) for rest in itertools.permutations(range(1, size)) if rest[0] < rest[-1]]
+    better = sum(one < cost(best) for one in map(cost, rings))
+    return at_most("order", float(better), 0.0, against="all rings", compared=len(rings))
+
+
+def measure_volume(name: str, context: RunContext) -> Measurement:
+    """Bytes of an epoch on 8 devices with rows that intervals name."""
+    events = open_graph(name, context.preset)
+    check_parts(*part_ends(events), len(events))
+    train = events.select(0, part_ends(events)[0])
+    devices, vector = 8, 4 * HIDDEN
+    grids = Grids.build(
+        train.src, train.dst, train.t, events.num_nodes, intervals=PIECES, parts=devices,
+        vertex_cut="dealt",
+    )  # fmt: skip
+    state = state_bytes(ModelSize(events.num_nodes, len(train), HIDDEN))
+    schedule = make_schedule(devices)
+    ring = whole = asked = h2d = d2h = 0
+    sizes = grids.parts.sizes
+    for k in range(PIECES):
+        visiting, named = [], []
+        for j in range(devices):
+            cells = [grids.grid(k, i, j).dst for i in range(devices)]
+            away = [torch.unique(one).numel() for i, one in enumerate(cells) if i != j]
+            asked += sum(away) * 3 * vector
+            visiting.append(torch.unique(torch.cat(cells)).numel())
+            ends = cells + [grids.grid(k, j, i).src for i in range(devices)]
+            named.append(torch.unique(torch.cat(ends)).numel())
+        ring += int(traffic(schedule, visiting, read=vector, add=2 * vector).sum())
+        whole += int(traffic(schedule, sizes, read=vector, add=2 * vector).sum())
+        held = host_placement(visiting, state=0, read=vector, add=2 * vector, devices=devices)
+        h2d += held["h2d"] + sum(named) * state
+        d2h += held["d2h"] + sum(named) * state
+    pairs = 2 * 8 * len(train)
+    moves = (devices - 1) * VECTORS * vector
+    counted = _named_rows(train, devices)
+    wanted = {
+        "ring": moves * counted["visiting"],
+        "whole": moves * PIECES * events.num_nodes,
+        "asked": VECTORS * vector * counted["asked"],
+        "host": VECTORS * vector * devices * counted["visiting"] + 2 * state * counted["named"],
+    }
+    own = {"ring": ring, "whole": whole, "asked": asked, "host": h2d + d2h}
+    found = Measurement(
+        checks=[
+            equal("bytes", own, wanted, against="distinct rows of all edges"),
+            _checked_state(state, events.num_nodes),
+        ],
+        data=describe(events),
+        notes=["edges of the training range without negatives, vertices dealt out in turns"],
+    )
+    for method in ("ring", "whole", "asked"):
+        found.observe("swapped", own[method], method=method)
+    found.observe("swapped", pairs, method="device", link="pcie")
+    found.observe("swapped", own["host"] + pairs, method="host", link="pcie")
+    return found
+
+
+def _named_rows(train: Any, devices: int) -> dict[str, int]:
+    """Distinct rows over all intervals: destinations, ends, and destinations by asking device."""
+    src, dst, at = train.src.numpy(), train.dst.numpy(), intervals_of(train.t, PIECES)
+
+    def distinct(*columns: Any) -> int:
+        return len(np.unique(np.stack(columns), axis=1).T)
+
+    far = src % devices != dst % devices
+    return {
+        "visiting": distinct(at, dst),
+        "named": distinct(np.tile(at, 2), np.concatenate([src, dst])),
+        "asked": distinct(at[far], src[far] % devices, dst[far]),
+    }
+
+
+def _checked_state(state: int, vertices: int) -> ResultCheck:
+    """Check of the bytes of a vertex's state against tensors of a few vertices."""
+    rows = min(100, vertices)
+    tables = Dygnn(HIDDEN).new_state(rows)
+    held = sum(x.nbytes for one in tables for x in one.columns().values() if x is not None)
+    return equal("bytes", state * rows, held, against="bytes of the tensors themselves")
+
+
+def measure_copies() -> Measurement:
+    """Bytes per second from GPU 0 to GPU 1, and from host memory to GPU 0."""
+    found = Measurement(data=synthetic_data("copies of bytes"), checks=[])
+    for nbytes in COPIED:
+        on = [torch.zeros(nbytes, dtype=torch.uint8, device=f"cuda:{i}") for i in range(2)]
+        host = torch.randint(256, (nbytes,), dtype=torch.uint8).pin_memory()
+        on[0].random_(256)
+        for title, target, source in (("gpu to gpu", on[1], on[0]), ("host to gpu", on[0], host)):
+            best = float("inf")
+            for _ in range(6):
+                for device in range(2):
+                    torch.cuda.synchronize(device)
+                start = time.perf_counter()
+                target.copy_(source, non_blocking=True)
+                for device in range(2):
+                    torch.cuda.synchronize(device)
+                best = min(best, time.perf_counter() - start)
+            found.observe("bandwidth", nbytes / best, link=title, size=nbytes)
+            found.checks.append(equal("copies", target, source.cpu(), against="source of the copy"))
+    found.observe("links", int(torch.cuda.can_device_access_peer(0, 1)), of="peers")
+    return found
+
 
 RING, VOLUME, COPIES = "ring", "volume", "copies"
 GRAPHS = {

@@ -204,8 +204,6 @@ def measure(name: str, context: RunContext, *, control: bool) -> Measurement:
     if name in SMALL_NAMES or name != "twitter":
         names |= {RELAXED: {}, DYGNN: {}}
     found = Measurement(data=data.describe())
-    found.observe("edges", data.train_end)
-    found.observe("vertices", data.events.num_nodes)
     with opened({k: {**v, "timing": True} for k, v in names.items()}, task, data,
                 context.device) as runners:  # fmt: skip
         for key, runner in runners.items():
@@ -215,8 +213,6 @@ def measure(name: str, context: RunContext, *, control: bool) -> Measurement:
             found.observe("epoch_time", total, setting=key)
             for phase, seconds in parts.items():
                 found.observe("part_time", seconds, phase=phase, setting=key)
-            sent = runner.trainer.meter.counters["bytes_h2d"] // turns
-            found.observe("host_to_device", sent, setting=key)
             if control and key == TGCN:  # the second side of an A/A pair
                 again = timed(runner, key, turns, data, context)["total"]
                 observe_control(found, [total], [again], setting=key)
@@ -245,8 +241,6 @@ def timed(runner: Runner, key: str, turns: int, data: Any, context: RunContext) 
         "compute": sum(phases.get(name, 0.0) for name in WORK),
         "total": total,
         "sample": phases.get("sample", 0.0),
-        "partition": phases.get("partition", 0.0),
-        "swap": phases.get("swap", 0.0),
     }
     if key in (DYGNN, RELAXED):
         return found | {"io": phases.get("io", 0.0), "wait": phases.get("io", 0.0)}

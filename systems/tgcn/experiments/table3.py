@@ -16,25 +16,22 @@ from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Entry
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.interactions import load_interactions
-from dgbench.systems.tgcn.printed import PRINTED_TITLE, table3
 from dgbench.systems.tgcn.races import (
     ADDED_STREAMED,
     DYGNN,
     JODIE,
-    MEMORY,
     SETTING_TITLES,
     STREAMED,
     TGCN,
     checks_of,
     loss_gap,
-    observe_report,
     open_runner,
     or_former,
     start_checks,
     task_of,
 )
 from dgbench.systems.tgcn.recounts import check_bytes
-from dgbench.systems.tgcn.settings import FORMS, ON_SMALL, SMALL_NAMES
+from dgbench.systems.tgcn.settings import FORMS, ON_SMALL, PRINTED_TITLE, SMALL_NAMES, table3
 
 PRINTED = (DYGNN, JODIE, TGCN)
 STEPS = {"smoke": 1, "quick": 2, "full": 20, "paper": 100}
@@ -163,18 +160,11 @@ def measure(name: str, system: str, context: RunContext) -> Measurement:
         trainer.train_group(group)
     report = trainer.report()
     found = Measurement(data=data.describe())
-    found.observe("edges", data.train_end)
-    found.observe("vertices", data.events.num_nodes)
     counted = round(report.get("device_bytes", report.get("planned_bytes", 0.0)))
-    found.observe("memory", counted, method="counted")
     held = torch.cuda.max_memory_allocated() if cuda else counted
     found.observe("memory", held, method="held")
     if cuda:
         found.observe("memory", free - torch.cuda.mem_get_info()[0], method="driver")
-    observe_report(found, report, MEMORY)
-    if kind == TGCN:
-        for region, nbytes in trainer.region_bytes.items():
-            found.observe("memory", nbytes, of=region)
     checks = checks_of({system: runner})
     checks.append(check_bytes(trainer))
     started = start_checks(task, data, context.device, [kind])
