@@ -76,16 +76,13 @@ def mean_change(data: SnapshotSequence) -> float:
     return sum(changes) / max(1, len(changes))
 
 
-def partition_words(data: SnapshotSequence, size: int) -> tuple[int, int, float]:
-    """Words of partitions of `size` snapshots and of the same snapshots whole, and overlap rate."""
+def partition_words(data: SnapshotSequence, size: int) -> tuple[int, int]:
+    """Words of partitions of `size` snapshots and of the same snapshots whole."""
     groups = [g for g in split(range(len(data)), size) if len(g) == size]
     step = max(1, len(groups) // MAX_GROUPS)
     partition = whole = 0
-    rates = []
     for group in groups[::step]:
         csrs = [data.topology[t] for t in group]
-        parts = PartTopology.build(csrs)
-        partition += parts.words()
+        partition += PartTopology.build(csrs).words()
         whole += sum(slice_csr(csr).words() for csr in csrs)
-        rates.append(parts.overlap_rate())
-    return partition, whole, sum(rates) / max(1, len(rates))
+    return partition, whole

@@ -65,8 +65,6 @@ STAGE_TITLES = {
     PUBLISHED: "PiPAD",
     "pipad": "PiPAD + dgbench",
 }
-FORMER = {"cache_rule": "dimension_aware"}
-"""Names that older rows have for a technique: the same switch on a CPU without copies."""
 OURS = ("fused_gates", "compiled_step", "cache_rule")
 """Techniques that are on by default and not the paper's."""
 PAPERS_KERNEL = "slice_coalescing"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_data import TinySequence, csr_of, entries_of, serve, tiny_sequence, tiny_workload
+from tiny_data import TinySequence, entries_of, serve, tiny_sequence, tiny_workload
 
 from dgbench.datasets.transforms import factors
 from dgbench.kernels_cuda.csr import Csr
@@ -23,37 +22,20 @@ from dgbench.systems.pipad.kept import KeptGroups, Schedule
 from dgbench.systems.pipad.ladders import PUBLISHED, stage
 from dgbench.systems.pipad.partitions import Partitions
 
-CAPS = (8, 16, 32, 64)
-
 
 @st.composite
 def sequences(draw: st.DrawFn) -> TinySequence:
     """Snapshots with dense rows (more than one slice), empty rows, and empty snapshots."""
-    nodes, steps = draw(st.sampled_from([1, 2, 9, 90])), draw(st.integers(1, 8))
-    weighted, change = draw(st.booleans()), draw(st.sampled_from([0.0, 0.05, 1.0]))
-    generator = np.random.default_rng(draw(st.integers(0, 2**16)))
-    busy = generator.random(nodes) < 0.1  # vertices with many neighbours
-    chance = np.where(busy, 0.9, draw(st.sampled_from([0.0, 0.03])))[:, None]
-    present = generator.random((nodes, nodes)) < chance
-    topology: list[Csr] = []
-    for _ in range(steps):
-        if topology and generator.random() < 0.15:
-            topology.append(topology[-1])
-            continue
-        fresh = generator.random((nodes, nodes)) < chance
-        present = np.where(generator.random((nodes, nodes)) < change, fresh, present)
-        pairs = [] if generator.random() < 0.1 else np.argwhere(present).tolist()
-        table = generator.random((nodes, nodes)) + 0.1
-        weights = {(s, d): float(table[s, d]) for s, d in pairs} if weighted else None
-        topology.append(csr_of([(s, d) for s, d in pairs], nodes, weights))
-    zeros = torch.zeros(steps, nodes, 2)
-    return TinySequence(topology, zeros, zeros[:, :, 0], nodes)
+    return tiny_sequence(
+        draw(st.sampled_from([1, 2, 9, 90])), draw(st.integers(1, 8)),
+        draw(st.sampled_from([0, 9, 90, 2000])), 2, weighted=draw(st.booleans()),
+        kept=draw(st.sampled_from([0.0, 0.95, 1.0])), seed=draw(st.integers(0, 2**16)),
+    )  # fmt: skip
 
 
-GRANULARITIES = st.sampled_from(["edge", "slice"])
 settings_of = st.fixed_dictionaries(
-    {"sliced": st.booleans(), "overlap": st.booleans(), "granularity": GRANULARITIES,
-     "cap": st.sampled_from(CAPS)}
+    {"sliced": st.booleans(), "overlap": st.booleans(),
+     "granularity": st.sampled_from(["edge", "slice"]), "cap": st.sampled_from([8, 16, 32, 64])}
 )  # fmt: skip
 
 

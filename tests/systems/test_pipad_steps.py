@@ -9,7 +9,6 @@ import pytest
 import torch
 from tiny_data import serve, tiny_sequence, tiny_workload
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer.link import TransferLink
@@ -19,44 +18,6 @@ from dgbench.systems.pipad import PipadSystem
 from dgbench.systems.pipad.recorded import RecordedSteps
 
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
-MOST_OPERATORS = 4
-"""Operators of torch in a steady step: views of what is kept, and of targets."""
-
-
-class Operators(TorchDispatchMode):
-    """Counts operators that torch dispatches."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-def opened(model, switches=None, **options):
-    loss_on = "last" if model == "mpnn_lstm" else "every"
-    task = tiny_workload(model=model, loss_on=loss_on, **options)
-    trainer = PipadSystem().open(task, switches=switches)
-    trainer.prepare()
-    return trainer
-
-
-@pytest.fixture(autouse=True)
-def graph(monkeypatch):
-    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=13))
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_a_steady_step_leaves_python_at_once(model):
-    trainer = opened(model)
-    assert trainer.compiled is not None
-    for frame in range(trainer.num_frames):
-        trainer.step(frame)
-    with Operators() as operators:
-        trainer.step(0)
-    assert len(operators.names) <= MOST_OPERATORS, operators.names
 
 
 SWITCHES = ({"reuse": False}, {"device_buffer": False}, {"resident": True}, {"overlap": False})

@@ -7,7 +7,6 @@ import math
 from contextlib import closing
 from functools import partial
 from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,27 +14,28 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from pipad_rows import facts
-from tiny_data import TinySequence, entries_of, serve, tiny_sequence, tiny_workload
+from tiny_data import entries_of, serve, tiny_sequence, tiny_workload
 
 from dgbench.harness.cli import main
 from dgbench.kernels_cuda import build_info
-from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.steps import FrameProduct
 from dgbench.runtime.errors import InvalidInputError, StoreError
-from dgbench.systems.base import Measurement, RunContext, get_system
-from dgbench.systems.base import data as workload_data
+from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.calibration import calibration_path
 from dgbench.systems.pipad import gains as gains_module
-from dgbench.systems.pipad import ladders
-from dgbench.systems.pipad.experiments import fig3, fig11
+from dgbench.systems.pipad.experiments import fig11
 from dgbench.systems.pipad.experiments import tuning as experiment
+from dgbench.systems.pipad.experiments.fig11 import (
+    layer_deviation,
+    pipad_layer,
+    published_layer,
+    single_layer,
+)
 from dgbench.systems.pipad.gains import GainTable, MeasuredGain, measure_gains, save_all
 from dgbench.systems.pipad.groups import partitions_for, random_group
 from dgbench.systems.pipad.kernels import ArrivedKernel, kernels_on
 from dgbench.systems.pipad.ladders import PUBLISHED, stage
-from dgbench.systems.pipad.layers import layer_deviation, pipad_layer, published_layer, single_layer
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.system import PipadSystem
 from dgbench.systems.pipad.tuner import OPTIONS, FrameFacts, Tuner
@@ -51,6 +51,20 @@ class Fixed:
 
     def gain(self, s_per, overlap_rate, width, *, nodes=0, edges=0.0):
         return self.by_size.get(s_per, 1.0) * (1 + width / 100)
+
+
+def facts(**changed) -> FrameFacts:
+    """Facts of a frame of 16 snapshots; `changed` stand for the usual ones."""
+    found = {
+        "times": range(16),
+        "widths": (32,),
+        "single_s": 8e-3,
+        "rest_s": 2e-3,
+        "overlap": {2: 0.9, 4: 0.8, 8: 0.7},
+        "bytes": {1: [100] * 16, 2: [190] * 8, 4: [350] * 4, 8: [600] * 2},
+        "peak_bytes": 1000,
+    }
+    return FrameFacts(**{**found, **changed})
 
 
 def tuner(by_size=None, **changed) -> Tuner:
@@ -153,6 +167,11 @@ def test_facts_and_settings_that_cannot_be():
     for changed in ({"options": ()}, {"options": (0, 2)}, {"free_bytes": -1}):
         with pytest.raises(InvalidInputError, match=next(iter(changed))):
             tuner(**changed)
+    for bad in ((0, 0.5, 8), (2, math.nan, 8), (2, 0.5, 0)):
+        with pytest.raises(InvalidInputError):
+            table().gain(*bad)
+    with pytest.raises(InvalidInputError):
+        random_group(10, 5, 1.5)
 
 
 def test_the_best_fixed_choice_is_picked_on_other_turns_than_it_is_compared_on():
@@ -253,23 +272,8 @@ def test_finding_prefers_this_machine_and_the_kernel(tmp_path, monkeypatch):
     assert GainTable.find("cpu", "scattered rows") is None
 
 
-def test_gains_that_cannot_be_asked_for():
-    for bad in ((0, 0.5, 8), (2, math.nan, 8), (2, 0.5, 0), (-3, 0.5, 8), (2, math.inf, 8)):
-        with pytest.raises(InvalidInputError):
-            table().gain(*bad)
-    for bad in ((10, 5, 1.5), (4, 6, 0.0)):
-        with pytest.raises(InvalidInputError):
-            random_group(*bad)
-
-
 @settings(max_examples=60)
-@given(
-    st.integers(2, 60),
-    st.floats(0.0, 1.0),
-    st.floats(0.0, 1.0),
-    st.integers(1, 8),
-    st.integers(1, 5),
-)
+@given(st.integers(2, 60), st.floats(0, 1), st.floats(0, 1), st.integers(1, 8), st.integers(1, 5))
 def test_random_groups_have_the_rate_they_were_asked_for(nodes, share, rate, snapshots, seed):
     edges = int(share * nodes * (nodes - 1) / snapshots)
     group = random_group(nodes, edges, rate, snapshots=snapshots, seed=seed)
@@ -298,40 +302,6 @@ def test_the_command_writes_where_training_looks(tmp_path, monkeypatch, capsys):
     assert result["path"] == str(calibration_path("pipad", "cpu"))
     assert GainTable.find("cpu", "rows").source == "table of this machine"
     assert GainTable.find("cpu", "rows").quick
-
-
-@pytest.mark.parametrize(("weighted", "each"), [(False, 16), (True, 20)])
-def test_the_bytes_of_a_frame_are_those_of_its_edges_and_features(monkeypatch, weighted, each):
-    topology = []
-    for edges in (0, 1, 2, 0, 1, 2):
-        values = torch.ones(edges) if weighted else None
-        indptr, columns = torch.tensor([0, *[edges] * 3]), torch.arange(edges, dtype=torch.int32)
-        topology.append(Csr(indptr, columns, 3, values))
-    data = TinySequence(topology, torch.zeros(6, 3, 2), torch.zeros(6, 3), 3)
-    monkeypatch.setattr(workload_data, "load", lambda task: data)
-    wanted = [each * (t % 3 + (t + 1) % 3) + 2 * 4 * 3 * 2 for t in range(4)]
-    assert fig3.frame_bytes(SimpleNamespace(frame=2, stride=1)) == wanted
-
-
-@pytest.mark.parametrize("link", ladders.LADDERS)
-def test_settings_turn_one_switch_at_a_time(link) -> None:
-    known, order = {t.name for t in get_system("pipad").techniques}, ladders.LADDERS[link]
-
-    def turned(switches, base) -> set[str]:
-        return {k for k in switches if switches[k] != base[k]}
-
-    ladder = list(ladders.settings(link, "ladder").values())
-    for before, after, name in zip(ladder, ladder[1:], order, strict=False):
-        assert set(after) <= known
-        assert turned(after, before) == {name}
-        assert after[name]
-    removed = ladders.settings(link, "removed")
-    everything = removed[ladders.ON]
-    assert removed[ladders.AGAIN] == everything
-    assert all(turned(one, everything) == {name} for name, one in list(removed.items())[2:])
-    assert {name: everything[name] for name in order} == {name: ladder[-1][name] for name in order}
-    alone = list(ladders.settings(link, "alone").items())[1:]
-    assert all(turned(one, ladder[0]) == {name} for name, one in alone)
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -6,7 +6,7 @@ disturbs the machine disturbs all of them; ratios are formed turn by turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import sqrt
 from statistics import median
@@ -22,20 +22,24 @@ from dgbench.lab.quantities import observed
 from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
-from dgbench.systems.pipad.experiments.common import race_settings
 from dgbench.systems.pipad.experiments.fig10 import QUALITY, TRAINING
-from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS, MODEL_TITLES, MODELS, task_of
+from dgbench.systems.pipad.experiments.settings import (
+    BY_NAME,
+    FORMS,
+    MODEL_TITLES,
+    MODELS,
+    race_settings,
+    task_of,
+)
 from dgbench.systems.pipad.ladders import (
     AGAIN,
     DEPENDENT,
-    FORMER,
     KINDS,
     LADDERS,
     OFF,
     ON,
     PAPER_ORDER,
     REASONS,
-    left_out,
     ratios_of,
     settings,
 )
@@ -83,26 +87,9 @@ Key = tuple[str, str, str]
 KEY = ("dataset", "model", "link")
 
 
-def speedups(rows: Sequence[Any], kind: str) -> dict[Key, Table]:
-    """Observations of a kind of cells by dataset, model and link."""
-    return Table.of(rows, experiment="ablation", kind=kind).by(*KEY)
-
-
-def gain(table: Table, setting: str) -> Ratio:
-    """Gain of a setting, pooled over the processes of a cell."""
-    found = ratio_of(table.where("speedup", setting=names_of(setting)))
-    assert found is not None
-    return found
-
-
-def measured(table: Table, names: Iterable[str]) -> list[str]:
-    """Those settings that a cell has; one that was run before a technique came has not all."""
-    return [name for name in names if table.where("speedup", setting=names_of(name))]
-
-
-def names_of(setting: str) -> tuple[str, ...]:
-    """Name of a setting in rows, and the one that older rows have for it."""
-    return (setting, FORMER[setting]) if setting in FORMER else (setting,)
+def gain(table: Table, setting: str) -> Ratio | None:
+    """Gain of a setting, pooled over the processes of a cell; None where it was not measured."""
+    return ratio_of(table.where("speedup", setting=setting))
 
 
 def _panel(key: Key, rows: Sequence[Any]) -> str:
@@ -121,7 +108,9 @@ def _planned(rows: Sequence[Any], kind: str) -> dict[Key, Any]:
 
 def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Seconds after each step, its gain in order, alone, and when left out of everything."""
-    ran, alone, without = (speedups(rows, kind) for kind in KINDS)
+    ran, alone, without = (
+        Table.of(rows, experiment="ablation", kind=kind).by(*KEY) for kind in KINDS
+    )
     points = []
     for key, first in _planned(rows, "ladder").items():
         table = ran.get(key)
@@ -132,27 +121,24 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         base = {"panel": _panel(key, table.rows), "exact": True,
                 "twin": uses_twin(table.rows), "row_ids": ids(table.rows)}  # fmt: skip
         order = PAPER_ORDER if key[2] == "plain" else LADDERS[key[2]]
-        for step, name in enumerate((OFF, *order)):
-            point = {**base, "step": step, "technique": name if step else ""}
-            if name not in (OFF, *LADDERS[key[2]]):
+        for step, name in enumerate(order, 1):
+            point = {**base, "step": step, "technique": name}
+            if name not in LADDERS[key[2]]:
                 points.append({**point, "failed": f"not-supported: {REASONS[name]}"})
                 continue
-            if not measured(table, [name]):
+            added = gain(table, name)
+            if added is None:
                 continue
-            point["seconds"] = median(table.where("step_time", setting=names_of(name)).values)
-            if step:
-                added = gain(table, name)
-                point |= {"gain": added.value, "gain_low": added.low, "gain_high": added.high}
-                point["same"] = added.low is not None and added.side == 0
-                if key in alone and name not in DEPENDENT:
-                    itself = gain(alone[key], name)
-                    point |= {"alone": itself.value, "alone_low": itself.low,
-                              "alone_high": itself.high}  # fmt: skip
-                    point["row_ids"] = [*point["row_ids"], *itself.rows]
-                if key in without and name in measured(without[key], left_out(key[2])):
-                    gone = gain(without[key], name)
-                    point["removed"] = gone.value
-                    point["row_ids"] = [*point["row_ids"], *gone.rows]
+            point["seconds"] = median(table.where("step_time", setting=name).values)
+            point |= {"gain": added.value, "gain_low": added.low, "gain_high": added.high,
+                      "same": added.low is not None and added.side == 0}  # fmt: skip
+            itself = gain(alone.get(key, Table()), name)
+            if itself is not None and name not in DEPENDENT:
+                point |= {"alone": itself.value, "alone_low": itself.low, "alone_high": itself.high}
+                point["row_ids"] = [*point["row_ids"], *itself.rows]
+            if (gone := gain(without.get(key, Table()), name)) is not None:
+                point["removed"] = gone.value
+                point["row_ids"] = [*point["row_ids"], *gone.rows]
             points.append(point)
     return points
 

@@ -29,8 +29,16 @@ from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext, Workload
 from dgbench.systems.base.data import describe
-from dgbench.systems.pipad.experiments.common import FEW, open_graph, race_settings
-from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME, FORMS, MODELS, task_of
+from dgbench.systems.pipad.experiments.settings import (
+    ALL,
+    BY_NAME,
+    FEW,
+    FORMS,
+    MODELS,
+    open_graph,
+    race_settings,
+    task_of,
+)
 from dgbench.systems.pipad.partitions import Partitions, on_device
 from dgbench.systems.pipad.recounts import edges_of, slices_of
 

@@ -23,8 +23,7 @@ from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.base.registry import get_system
-from dgbench.systems.pipad.experiments.common import open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS
+from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS, open_graph
 from dgbench.systems.pipad.groups import SNAPSHOTS, aggregation, made_group, race
 from dgbench.systems.pipad.kernels import ArrivedKernel, PlacedKernel, arrived_kernel, placed_kernel
 from dgbench.systems.pipad.ladders import PUBLISHED, stage

@@ -20,8 +20,7 @@ from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.pipad.experiments.common import COUNTED, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS
+from dgbench.systems.pipad.experiments.settings import BY_NAME, COUNTED, FORMS, open_graph
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.recounts import recount_loads
 

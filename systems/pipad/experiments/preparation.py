@@ -24,8 +24,15 @@ from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.base.training import FrameTask
 from dgbench.systems.pipad.analyzer import Analyzer
-from dgbench.systems.pipad.experiments.common import COUNTED, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS, FRAME, FrameGraph, workload
+from dgbench.systems.pipad.experiments.settings import (
+    BY_NAME,
+    COUNTED,
+    FORMS,
+    FRAME,
+    FrameGraph,
+    open_graph,
+    workload,
+)
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.recounts import plain_aggregation, recount_partition
 
@@ -163,8 +170,6 @@ def _reorder_whole(graph: FrameGraph) -> Measurement:
     data = {"dataset": graph.name, "twin": True, "scale": 1.0, "note": note}
     measured = Measurement(checks=checks, data=data)
     measured.observe("operation_time", seconds, phase="reordering")
-    measured.observe("vertices", nodes)
-    measured.observe("edges", int(matrix.nnz))
     return measured
 
 

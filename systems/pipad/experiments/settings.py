@@ -1,4 +1,5 @@
-"""The seven datasets of PiPAD's Table 1, two real ones beside them, and their sizes by preset.
+"""The seven datasets of PiPAD's Table 1, two real ones beside them, and their sizes by preset;
+snapshots of them, and settings of PiPAD that take turns.
 
 Feature lengths are those of section 5.1 (16 -> 32 on small graphs, 2 -> 6 on large ones). The
 edge-life l is not printed; these values reproduce the printed smoothed totals on disjoint
@@ -10,14 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
+from dgbench import datasets
+from dgbench.datasets import SnapshotSequence
 from dgbench.lab.estimates import PaperForms
+from dgbench.lab.grid import by_preset
 from dgbench.lab.paper import PapersGraphs
 from dgbench.lab.printed import expanded
-from dgbench.systems.base import Preset, Workload
+from dgbench.systems.base import Measurement, Preset, RunContext, Workload
+from dgbench.systems.base.data import describe, latest
 from dgbench.systems.base.own_graphs import GraphsByName, vertices_of
-from dgbench.systems.pipad.ladders import PUBLISHED
+from dgbench.systems.base.race import oracle_of
+from dgbench.systems.base.turns import RaceContender, opened, turns_of
+from dgbench.systems.pipad.ladders import ON, PUBLISHED
 
 MAX_SMALL: Final = 100_000
 """Vertices up to which a dataset of the user's counts as small."""
@@ -146,3 +154,79 @@ def workload(graph: FrameGraph, model: str, preset: Preset) -> Workload:
 def task_of(params: Mapping[str, Any], preset: Preset) -> Workload:
     """The training task of a cell."""
     return workload(BY_NAME[params["dataset"]], params["model"], preset)
+
+
+QUICK = ("flickr", "youtube", "hepth", "covid19-england")
+SMOKE = ("youtube", "hepth", "pems08", "covid19-england", "bitcoin-otc")
+COUNTED = {
+    "smoke": SMOKE,
+    "quick": [graph.name for graph in GRAPHS],
+    None: [graph.name for graph in ALL],
+}
+"""Graphs that counting experiments look at; in quick those that claims count."""
+FEW = {"smoke": SMOKE[:2], "quick": QUICK, None: [graph.name for graph in ALL]}
+"""Graphs of experiments that take longer."""
+TURNS = {"smoke": 3, "quick": 6, None: 10}
+"""Turns at least; six are the fewest whose extremes bound a median with 95 %."""
+
+
+def open_graph(
+    graph: FrameGraph,
+    preset: Preset,
+    *,
+    edge_life: int | None = None,
+    feature_dim: int | None = None,
+    whole: bool = False,
+) -> SnapshotSequence:
+    """Snapshots of a graph at a preset's size.
+
+    Args:
+        edge_life: smoothing instead of the graph's own; 1 gives raw snapshots.
+        feature_dim: floats per vertex instead of the paper's.
+        whole: all snapshots, not only those that a timed cell keeps.
+    """
+    found = datasets.open_snapshots(
+        datasets.SnapshotSpec(
+            dataset=graph.name,
+            scale=graph.scale(preset),
+            edge_life=graph.edge_life if edge_life is None else edge_life,
+            feature_dim=graph.feature_dim if feature_dim is None else feature_dim,
+        )
+    )
+    return found if whole else latest(found, snapshots(preset))
+
+
+def race_settings(
+    contenders: Mapping[str, Mapping[str, bool]],
+    task: Workload,
+    context: RunContext,
+    *,
+    main: str,
+    budgets: float,
+) -> tuple[Measurement, dict[str, list[float]]]:
+    """Let settings of PiPAD take turns on a task.
+
+    Args:
+        contenders: switches by name. main: the one whose step time is the cell's.
+        budgets: budgets of a process that all of them share.
+
+    Returns:
+        Checks and times of all; and seconds of each step by name.
+    """
+    oracle = oracle_of(task, context)
+    racing = {name: RaceContender("pipad", switches) for name, switches in contenders.items()}
+    with opened(racing, task, context) as trainers:
+        turns = turns_of(trainers, by_preset(TURNS, context.preset), context.budget_s * budgets)
+        first = context.round == 1
+        checks = turns.audited(oracle, first=first)
+        checks += oracle.settings(trainers, first=first, starts=turns.starts)
+        measured = Measurement(
+            deviation={"output": max(check.gap for check in checks if check.of == "outputs")},
+            checks=checks,
+            data=describe(oracle.trainer.data),
+            notes=list(getattr(trainers.get(ON), "notes", [])),
+        )
+    measured.observe("step_time", median(turns.seconds[main]), samples=turns.seconds[main])
+    for name, seconds in turns.seconds.items():
+        measured.observe("step_time", median(seconds), setting=name)
+    return measured, turns.seconds

@@ -16,8 +16,7 @@ from dgbench.lab.study import FormExperiment
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.pipad.experiments.common import COUNTED, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS
+from dgbench.systems.pipad.experiments.settings import BY_NAME, COUNTED, FORMS, open_graph
 from dgbench.systems.pipad.format_words import count_formats, mean_change, partition_words
 from dgbench.systems.pipad.recounts import drawn, recount_change, recount_formats, recount_partition
 
@@ -98,8 +97,7 @@ class Space(FormExperiment):
             measured.observe("words", count, format=name)
             measured.observe("mismatches", found.mismatches[name], format=name)
         for size in S_OPTIONS:
-            partition, whole, rate = partition_words(data, size)
-            measured.observe("overlap", rate, snapshots_together=size)
+            partition, whole = partition_words(data, size)
             measured.observe("words", partition, format="partition", snapshots_together=size)
             measured.observe("words", whole, format="whole", snapshots_together=size)
         size = min(max(S_OPTIONS), len(data))

@@ -21,8 +21,15 @@ from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.study import FormExperiment
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.pipad.experiments.common import COUNTED, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, FORMS, GRAPHS, IN_LEDGER, FrameGraph
+from dgbench.systems.pipad.experiments.settings import (
+    BY_NAME,
+    COUNTED,
+    FORMS,
+    GRAPHS,
+    IN_LEDGER,
+    FrameGraph,
+    open_graph,
+)
 from dgbench.systems.pipad.recounts import drawn, edges_of
 
 SIZES = {
