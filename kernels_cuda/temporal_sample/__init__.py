@@ -11,12 +11,11 @@ from dgbench.kernels_cuda.temporal_sample.op import (
     sample_hops,
     sample_neighbours,
 )
-from dgbench.kernels_cuda.temporal_sample.samples import Padded, Sample, Walks
+from dgbench.kernels_cuda.temporal_sample.samples import Sample, Walks
 
 __all__ = [
     "POLICIES",
     "SEARCHES",
-    "Padded",
     "Sample",
     "TemporalSampler",
     "Walks",

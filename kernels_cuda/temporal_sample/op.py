@@ -29,14 +29,14 @@ from dgbench.kernels_cuda._checks import check_vector
 from dgbench.kernels_cuda._dispatch import capsule
 from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.temporal_sample.batch import sample_batch
-from dgbench.kernels_cuda.temporal_sample.samples import Padded, Sample, Walks
+from dgbench.kernels_cuda.temporal_sample.samples import Sample, Walks
 from dgbench.runtime.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from dgbench.kernels_cuda.temporal_store import TemporalStore
 
 __all__ = [
-    "Padded", "Sample", "TemporalSampler", "Walks", "next_targets", "random_walks",
+    "Sample", "TemporalSampler", "Walks", "next_targets", "random_walks",
     "sample_between", "sample_hops", "sample_neighbours",
 ]  # fmt: skip
 

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Padded:
-    """A sample as rectangles.
-
-    Attributes:
-        index: int64[R, fanout], places in the sample's flat arrays, 0 where there is none.
-        mask: bool[R, fanout], whether there is one.
-    """
-
-    index: Tensor
-    mask: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +31,6 @@ class Sample:
     edge_times: Tensor
     fanout: int
     uncounted: bool = False
-
-    def padded(self) -> Padded:
-        """The neighbours as R rows of `fanout` places."""
-        places = self.offsets[:-1, None] + torch.arange(self.fanout, device=self.offsets.device)
-        mask = places < self.offsets[1:, None]  # [R, fanout]
-        return Padded(places.masked_fill_(~mask, 0), mask)
 
 
 @dataclass(frozen=True, slots=True)
