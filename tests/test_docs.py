@@ -176,21 +176,6 @@ def test_workflows_name_scripts_and_sessions_that_exist(path: Path) -> None:
 
 # --- code blocks ----------------------------------------------------------------------------
 
-INSTALL = '''
-"""Leave beside the package what `pip install -e` leaves: its entry points. No network, no build."""
-import pathlib, sys, tomllib
-folder = pathlib.Path(sys.argv[1])
-project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-name = project["name"].replace("-", "_")
-info = folder / f"{name}-{project['version']}.dist-info"
-info.mkdir(exist_ok=True)
-meta = f"Metadata-Version: 2.1\\nName: {project['name']}\\nVersion: {project['version']}\\n"
-(info / "METADATA").write_text(meta)
-lines = []
-for group, points in project["entry-points"].items():
-    lines += [f"[{group}]", *(f"{k} = {v}" for k, v in points.items())]
-(info / "entry_points.txt").write_text("\\n".join(lines) + "\\n")
-'''
 RUN_ALL = """
 import pathlib, sys, traceback
 failed = []
@@ -203,11 +188,25 @@ sys.exit("\\n".join(failed) or 0)
 """
 
 
+def install(folder: Path) -> None:
+    """Leave beside a package what `pip install -e` leaves: its entry points."""
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    name, version = project["name"], project["version"]
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{key} = {value}" for key, value in points.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+
+
 def test_python_of_pages(tmp_path: Path, warm_python: list[str]) -> None:
     """The blocks of a page are one program; the example of a plugin is installed."""
     example = tmp_path / "example"
     shutil.copytree(ROOT / "tests/plugin", example, ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run([sys.executable, "-c", INSTALL, str(example)], check=True)
+    install(example)
     scripts = []
     for page in PAGES:
         found = [b for b in blocks(page) if b.language == "python" and not b.skip]

@@ -131,19 +131,8 @@ class Bomb:
 @pytest.mark.parametrize("read", [TemporalStore.load, read_state])
 def test_files_with_pickles_in_them_are_refused(read, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names = [
-        "header",
-        "vertices",
-        "counts",
-        "sizes",
-        "capacity",
-        "records",
-        "ids",
-        "rows",
-        "last",
-        "score",
-        "order",
-    ]
+    names = ["header", "vertices", "counts", "sizes", "capacity", "records", "ids", "rows", "last",
+             "score", "order"]  # fmt: skip
     with (tmp_path / "file").open("wb") as out:
         np.savez(out, **dict.fromkeys(names, np.array([Bomb()], dtype=object)))
     with pytest.raises(DgbenchError):

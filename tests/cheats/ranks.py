@@ -31,8 +31,8 @@ from dgbench.systems.gnnflow.owners import MachineLayout
 from dgbench.systems.gnnflow.ranked import GraphPlacement, StreamRankTrainer
 from dgbench.systems.gnnflow.remote_access import GraphRankSettings
 from dgbench.systems.tgcn import ranked as tgcn_ranked
+from dgbench.systems.tgcn.experiments.fig10 import measure_ranks
 from dgbench.systems.tgcn.ranked import GridRankTrainer
-from dgbench.systems.tgcn.scaling_cells import measure_ranks
 from dgbench.systems.tgcn.settings import BY_NAME, workload
 from tests.cheats import Cheat
 from tests.cheats.late import Groups, LatePart, NoUpdate, SkippedSteps, UnwrittenMemory

@@ -66,7 +66,7 @@ def test_cells_of_figure_13_sample_from_every_placement(native, monkeypatch, pla
     monkeypatch.setitem(fig13.SETTINGS, "tgat", replace(fig13.SETTINGS["tgat"], batch=20))
     context = RunContext(device=native.device, preset="smoke", threads=1)
     measured = fig13.measure(BY_NAME["reddit"], placement, context)
-    assert number(measured, "throughput", of="neighbours") > 0
+    assert number(measured, "step_time") > 0
     on_device = placement in ("cuda", "hybrid", "guided")
     assert (number(measured, "memory", of="device") > 0) == on_device
     assert bool(measured.notes) == (placement == "unified")

@@ -39,13 +39,6 @@ def refused(capsys, *arguments, word=""):
     assert word in " ".join(err.split())
 
 
-def test_list_says_where_data_is(capsys, tiny):
-    (row,) = read(capsys, "list")
-    assert (row["name"], row["here"], row["twin"], row["edges"]) == ("tiny", "real", False, 5)
-    assert run(capsys, "list")[0] == run(capsys, "info", "Wee One", "--time")[0] == 0
-    assert read(capsys, "info", "tiny")["held_form"] == "held"
-
-
 def test_list_knows_all_cards_without_data(capsys, monkeypatch):
     monkeypatch.delenv("DGBENCH_DATA", raising=False)
     rows = {r["name"]: r["here"] for r in read(capsys, "list")}

@@ -11,15 +11,6 @@ from dgbench.datasets.readers import tables
 from dgbench.runtime.errors import DataError, InvalidInputError, MissingDataError, UnsupportedError
 
 
-def test_events_of_a_tiny_file(tiny):
-    made = open_events("tiny")
-    assert made.src.tolist() == [0, 1, 0, 2, 0]
-    assert made.dst.tolist() == [2, 2, 0, 1, 2]
-    assert made.weight.tolist() == [1, 2, 3, -4, 1]
-    assert made.origin.kind == "real"
-    assert made.origin.notes == ("edges: 5 held, 6 published",)
-
-
 def test_the_second_opening_reads_no_source(tiny, monkeypatch):
     first = open_events("tiny")
     monkeypatch.setattr(tables, "read_table", None)

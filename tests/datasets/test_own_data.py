@@ -391,22 +391,6 @@ def test_what_is_no_table_is_named_and_refused(tmp_path, form):
         described(tmp_path / "a.csv", FOREIGN[form])
 
 
-JODIE = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features\n"
-
-
-@pytest.mark.parametrize("width", [1, 2, 5])
-def test_the_last_name_of_jodies_header_stands_for_all_features(tmp_path, width):
-    rows = "".join(f"{k % 2},{k},{k}.0,{k % 2}{',0.5' * width}\n" for k in range(4))
-    found = events_of(described(tmp_path / "a.csv", JODIE + rows, bipartite=True))
-    assert (found.num_src, found.label.tolist()) == (2, [0, 1, 0, 1])
-    plain = described(tmp_path / "b.csv", JODIE + rows, columns="src=1,dst=2,t=timestamp")
-    assert events_of(plain).edge_feat is None
-    if width > 1:
-        assert found.edge_feat.shape == (4, width)
-        with pytest.raises(DataError, match="line 2"):  # a name short, and nobody says which
-            described(tmp_path / "c.csv", JODIE.replace("features", "x") + rows)
-
-
 @pytest.mark.parametrize("value", ["", "yes"])
 def test_a_column_that_nobody_asked_for_is_left_out_where_it_cannot_be_read(tmp_path, value):
     text = f"src,dst,t,weight,label\n1,2,3,0.5,1\n1,2,4,1.5,{value}\n"

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.datasets import cards, twins
+from dgbench.datasets import twins
+from dgbench.datasets.twins import limits
 from dgbench.datasets.twins.cliques import clique_stream, group_sizes
 from dgbench.datasets.twins.fit import hub_share, solve_q
 from dgbench.datasets.twins.params import ArrivalCurve, read_params
@@ -18,21 +19,8 @@ from dgbench.datasets.twins.times import stamps, window_counts
 from dgbench.kernels_cuda.twins import RankCopySpec
 from dgbench.runtime.errors import DataError, InvalidInputError, UnknownKeyError
 
-HELD = {
-    "wikipedia", "college-msg", "email-eu-core", "enron", "sx-mathoverflow", "bitcoin-otc",
-    "epinions-2011-ratings", "amazon-magazine", "amlsim-20k-fanin200cycle200",
-}  # fmt: skip
-CARDS = {
-    "reddit", "lastfm", "mooc", "netflix", "gdelt", "mag", "ldbc", "twitter", "flickr", "youtube",
-    "epinions", "amz-automotive", "hepth", "amazon", "movie", "stack", "amlsim",
-}  # fmt: skip
 
-
-def test_every_card_of_the_specification_has_a_twin():
-    assert set(twins.names()) == HELD | CARDS <= set(cards())
-
-
-@pytest.mark.parametrize("name", sorted(HELD | CARDS))
+@pytest.mark.parametrize("name", sorted(twins.names()))
 def test_generated_sizes_times_and_origin(name):
     row = row_of(name)
     scale = max(min(1.0, 6e4 / row.events), 1 / 5000)
@@ -83,16 +71,13 @@ def test_chunks_add_up_to_the_whole():
         twins.stream("twitter", 0.001)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1 / 5001, 1.01, float("nan"), "all"])
-def test_scales_outside_the_range_are_refused(scale):
-    with pytest.raises(InvalidInputError, match="scale"):
-        twins.generate("flickr", scale)
-
-
 def test_sizes_that_cannot_be_are_refused_with_what_can():
     with pytest.raises(UnknownKeyError) as caught:
         twins.generate("flicker")
     assert "flickr" in caught.value.hint
+    for scale in (0.0, 1 / 5001, 1.01, float("nan"), "all"):
+        with pytest.raises(InvalidInputError, match="scale"):
+            twins.generate("flickr", scale)
     with pytest.raises(InvalidInputError):
         twins.generate("twitter", 1.0)
     with pytest.raises(InvalidInputError) as caught:
@@ -175,3 +160,18 @@ def test_rows_are_read_strictly():
     ):  # fmt: skip
         with pytest.raises(DataError, match=word):
             read_params(GOOD.replace(old, new))
+
+
+def test_every_tag_has_a_reason_and_what_is_wrong_is_refused():
+    assert all(limits.never(tag) for tag in limits.tags())
+    with pytest.raises(UnknownKeyError) as caught:
+        limits.never("acuracy")
+    assert "accuracy" in caught.value.hint
+    for text, word in (
+        ("never: {}\nclaims: {p: [{match: [a], rule: never, tag: nothing}]}", "nothing"),
+        ("never: {}\nclaims: {p: [{match: [a], rule: never}]}", "reason"),
+        ("never: {}\nclaims: {p: [{match: [a], rule: maybe, reason: r}]}", "maybe"),
+        ("never: {}\nclaims: {}\nmore: 1", "more"),
+    ):
+        with pytest.raises(DataError, match=word):
+            limits.read_limits(text)

@@ -60,8 +60,7 @@ SAMPLE = ("college-msg", "enron")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [n if n in SAMPLE else pytest.param(n, marks=pytest.mark.nightly) for n in REAL],
+    "name", [n if n in SAMPLE else pytest.param(n, marks=pytest.mark.nightly) for n in REAL]
 )
 def test_a_twin_is_close_to_what_was_measured(name):
     row, real, stream = params(name), REAL[name], twins.generate(name)

@@ -19,7 +19,6 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help=only)
     parser.add_argument("--seed", type=int, default=1, help="of all random moments and places")
     parser.add_argument("--list", action="store_true", help="name the kinds and end")
-    parser.add_argument("--sample", action="store_true", help="only what plain pytest runs, too")
     one = "one fault of each kind, the first; the others are left to the whole campaign"
     parser.add_argument("--quick", action="store_true", help=one)
     given = parser.parse_args()
@@ -27,7 +26,7 @@ def main() -> int:
         return _prepared(sys.argv[1:], given.list)
     from tests.faults.campaign import chosen
 
-    kinds = chosen(given.only, given.sample)
+    kinds = chosen(given.only)
     if not kinds:
         print(f"error: no kind of fault is called {' or '.join(given.only)}", file=sys.stderr)
         return 2

@@ -36,13 +36,12 @@ class Sampled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of fault. `sample`: whether plain pytest runs it, too."""
+    """A kind of fault."""
 
     name: str
     about: str
     count: int
     each: bool
-    sample: bool
     function: Case
 
 
@@ -61,19 +60,17 @@ class Report:
 KINDS: dict[str, Kind] = {}
 
 
-def fault(
-    name: str, *, count: int, about: str, each: bool = False, sample: bool = False
-) -> Callable[[Case], Case]:
+def fault(name: str, *, count: int, about: str, each: bool = False) -> Callable[[Case], Case]:
     """Register a kind of fault; see the head of this module."""
 
     def register(function: Case) -> Case:
-        KINDS[name] = Kind(name, about, count, each, sample, function)
+        KINDS[name] = Kind(name, about, count, each, function)
         return function
 
     return register
 
 
-def chosen(only: Iterable[str], sample: bool = False) -> list[Kind]:
+def chosen(only: Iterable[str]) -> list[Kind]:
     """Kinds whose name, or whose module, contains one of `only` (none given: all)."""
     from tests.faults import cases
 
@@ -85,7 +82,7 @@ def chosen(only: Iterable[str], sample: bool = False) -> list[Kind]:
         module = kind.function.__module__.rpartition(".")[2]
         return not words or any(word in kind.name or word == module for word in words)
 
-    return [k for k in KINDS.values() if wanted(k) and (k.sample or not sample)]
+    return [kind for kind in KINDS.values() if wanted(kind)]
 
 
 def run_kind(kind: Kind, seed: int, root: Path, *, quick: bool = False) -> Report:

@@ -15,8 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="looks into /proc")
 def test_a_sample_of_the_campaign_loses_nothing():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults", "--sample"], cwd=ROOT, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "tests.faults", "--only", "cell killed"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout.split(" faults injected")[0].split()[-1]) >= 8

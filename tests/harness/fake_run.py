@@ -11,14 +11,13 @@ import json
 import random
 import shutil
 import tempfile
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import product
 from pathlib import Path
 
-from fake_points import DATASETS, MODELS, TWINS, ablation_points, cell_points, split_points
-from msgspec.structs import replace as replaced
+from fake_points import DATASETS, MODELS, TWINS
+from msgspec.structs import replace
 from passed_checks import PASSED
 
 from dgbench.harness.figures.style import Context
@@ -116,13 +115,7 @@ class Race(Experiment):
         return Measurement(samples=[0.01])
 
     def figures(self):
-        return [
-            FigureSpec("speedup", "fig1", "Speed-up over PyGT", self._points),
-            FigureSpec("ablation", "steps", "Techniques one by one", lambda rows: ablation_points(),
-                       {"system": "pipad"}),
-            FigureSpec("time_split", "split", "Where the time goes", lambda rows: split_points()),
-            FigureSpec("failed_cells", "cells", "What ran", lambda rows: cell_points()),
-        ]  # fmt: skip
+        return [FigureSpec("speedup", "fig1", "Speed-up over PyGT", self._points)]
 
     @staticmethod
     def _points(rows):
@@ -166,22 +159,6 @@ def toy_paper(folder: Path) -> Paper:
         checks={f"toy-fig{i}-what-is-claimed": _check(i) for i in range(24)},
         readings=("The paper does not say how <b>time</b> was taken.",),
     )  # fmt: skip
-
-
-class LightRace(Race):
-    """The invented race with one of its figures: drawing is most of a report's time."""
-
-    def figures(self):
-        return super().figures()[:1]
-
-
-class LightIdle(LightRace, Idle):
-    """The experiment that never ran, with one of its figures."""
-
-
-def light_paper(folder: Path) -> Paper:
-    """The invented paper with one figure an experiment."""
-    return replace(toy_paper(folder), experiments=(LightRace(), LightIdle()))
 
 
 def make_run(root: Path, *, preset: str = "quick", scale: float = 1.0, seed: int = 1) -> Path:
@@ -236,7 +213,7 @@ def _written_run(preset: str, scale: float, seed: int) -> Path:
                 store.append(row)
                 if number == 0:
                     again_s = time * rng.uniform(0.98, 1.03)
-                    store.append(replaced(
+                    store.append(replace(
                         row, id=f"aa-r{turn}", cell_hash="aa",
                         params=row.params | {"control": "aa"},
                         observed=[observation("step_time", again_s, samples=[again_s])],

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import fake_run
 import pytest
 
+from dgbench.harness import doctor
 from dgbench.harness.cli import main
 from dgbench.harness.cli.choosing import keep_named
 from dgbench.runtime.errors import DgbenchError
@@ -26,7 +27,7 @@ def toy(tmp_path, monkeypatch):
 
     class Point:
         name, value, dist = "toy", "fake_run:PAPER", None
-        paper = fake_run.light_paper(tmp_path)
+        paper = fake_run.toy_paper(tmp_path)
 
         def load(self):
             return self.paper
@@ -94,3 +95,10 @@ def test_groups_are_chosen_by_name_and_stay_whole():
     assert [one.cell.group for one in plan.cells] == ["pair/a", "pair/a", "alone"]
     with pytest.raises(DgbenchError):
         keep_named(plan, ("pair/b",))
+
+
+def test_a_missing_need_of_the_doctor_is_exit_code_one(monkeypatch, capsys):
+    missing = doctor.DoctorCheck("torch", "missing", "none", "pip install torch")
+    monkeypatch.setattr(doctor, "diagnose", lambda: [missing])
+    assert call("doctor") == 1
+    assert "pip install torch" in capsys.readouterr().out

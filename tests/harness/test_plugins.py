@@ -17,7 +17,7 @@ from plugin_folder import BROKEN, HARM, SYSTEM, install, install_harmful, instal
 from dgbench.harness import plugins
 from dgbench.harness.claims import evaluate
 from dgbench.harness.plan import Plan
-from dgbench.harness.runner import ForkServer, Listener, run_plan
+from dgbench.harness.runner import ForkServer, run_plan
 from dgbench.harness.store import Row, Store
 from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base import registry
@@ -144,16 +144,6 @@ def test_a_paper_may_not_name_cells_of_another_one(folder):
     assert "names a cell of pipad/work" in plan.problems[0]
 
 
-class Written(Listener):
-    """Keeps rows as they are written."""
-
-    def __init__(self):
-        self.rows = []
-
-    def on_row(self, row):
-        self.rows.append(row)
-
-
 @pytest.mark.usefixtures("warm_starts")
 def test_cells_import_the_plugin_that_they_name_and_no_other(tmp_path, monkeypatch):
     """One run with every bad plugin installed: some cells use one, the others see none."""
@@ -167,14 +157,14 @@ def test_cells_import_the_plugin_that_they_name_and_no_other(tmp_path, monkeypat
     _forget()
     plan = Plan.build([plugins.get_paper("tiny")], None, "smoke", control="none")
     log = tmp_path / "log"
-    lookup, heard = registry.get_paper, Written()
+    lookup = registry.get_paper
     with (
         Store.create(tmp_path / "runs") as store,
         ForkServer(lookup, ["tiny"], threads=1, log=log, modules=("torch",)) as server,
     ):
         assert server.notes == []
-        run_plan(plan, store, lookup=lookup, limits=False, threads=1, server=server, listener=heard)
-    rows = {row.params["how"]: row for row in heard.rows}
+        run_plan(plan, store, lookup=lookup, limits=False, threads=1, server=server)
+        rows = {row.params["how"]: row for row in store.written()}
     _forget()
     clean = rows["clean"]
     assert clean.status == "ok", clean.reason

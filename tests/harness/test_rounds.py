@@ -18,10 +18,9 @@ from dgbench.harness.probes.disturbance import disturbance
 from dgbench.harness.runner.adding import RoundAdder
 from dgbench.harness.store import Row
 from dgbench.harness.store.standing import mark_replaced
-from dgbench.lab.compare import level_of, paired
+from dgbench.lab.compare import paired
 from dgbench.lab.judging import judging
 from dgbench.lab.table import Observation
-from dgbench.runtime.statistics import paired_ratio
 
 ENDLESS = RoundsRule(most=20, budget_s=1e9)
 
@@ -107,20 +106,6 @@ def rounds_by_cell(rows):
 )
 def test_looks_lie_ever_further_apart_because_each_widens_all_intervals(first, most, expected):
     assert stages(first, most) == expected
-
-
-def test_an_interval_is_wider_by_the_looks_that_its_rounds_hung_on():
-    plan = race("g")
-    times = [[1.0, 1.1, 1.05, 1.2, 0.9], [1.0, 0.9, 1.0, 1.1, 1.0]]
-    for looks, level in ((0, 0.95), (1, 0.95), (2, 0.975), (3, 1 - 0.05 / 3)):
-        rows = [
-            timed_row(planned, number, times[which][number - 1], looks=looks * (number == 5))
-            for which, planned in enumerate(plan.cells)
-            for number in range(1, 6)
-        ]
-        found, by_hand = paired(rows, {"how": "a"}, {"how": "b"}), paired_ratio(*times, level=level)
-        assert level_of(rows) == pytest.approx(level)
-        assert (found.low, found.high) == pytest.approx((by_hand.low, by_hand.high))
 
 
 def test_a_run_ends_within_its_budget_whatever_its_own_processes_take():

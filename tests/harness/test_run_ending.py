@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import signal
 import subprocess
@@ -18,6 +20,7 @@ from dgbench.harness.cli.resuming import run_to_resume
 from dgbench.harness.runner.summary import RunSummary
 from dgbench.harness.signals import raise_pending, signals_unwind
 from dgbench.harness.store import Row, Store
+from dgbench.harness.terminal.progress import ProgressListener
 from dgbench.runtime.errors import InvalidInputError, SignalExit
 
 PATIENCE_S = 120.0
@@ -149,3 +152,14 @@ def test_a_signal_that_a_library_caught_is_raised_again():
     assert ending.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
     raise_pending()  # nothing is left of it
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_progress_that_nobody_reads_does_not_end_the_run(live):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(errno.EPIPE, "gone")
+
+    shown = ProgressListener(Closed(), live=live)
+    shown.on_note("the fork server died")
+    shown.on_end()

@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.harness.probes.series import (
-    BUCKETS,
-    BYTES,
-    UNITS,
-    Recording,
-    Ring,
-    pack,
-    tell,
-    unpack,
-)
+from dgbench.harness.probes.series import BUCKETS, BYTES, UNITS, Recording, Ring, pack, tell, unpack
 from dgbench.harness.store import Row
 from dgbench.harness.store.row import decode, encode
 from dgbench.runtime.meter import SpanLog

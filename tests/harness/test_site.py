@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import hashlib
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -22,6 +23,7 @@ from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import build, reuse
 from dgbench.harness.report.build import build_report, build_site
 from dgbench.harness.report.merge import assemble, merge_claims, strength
+from dgbench.harness.report.parallel import side_by_side
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Store
 from dgbench.harness.store.files import from_checked, to_checked
@@ -115,7 +117,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     patch = pytest.MonkeyPatch()
     patch.setenv("DGBENCH_CACHE", str(folder / "cache"))
-    paper = fake_run.light_paper(folder)
+    paper = fake_run.toy_paper(folder)
     first = fake_run.make_run(folder / "runs", seed=1)
     second = fake_run.make_run(folder / "elsewhere", seed=2, scale=1.5)
     origin = second / "provenance.json"
@@ -202,7 +204,7 @@ def test_the_same_rows_give_the_same_bytes_with_and_without_the_cache(world, tmp
     assert contents(tmp_path / "warm") == contents(tmp_path / "cold-site") == before
 
 
-class Broken(fake_run.LightRace):
+class Broken(fake_run.Race):
     """An experiment whose answer and figure fail."""
 
     def figures(self):
@@ -218,11 +220,24 @@ def test_torn_partial_and_broken_runs_have_reports(tmp_path):
         file.write(b'{"crc":"00000000","row":{"id":\n')
     plan = {"preset": "smoke", "device": "cpu", "cells": [{"hash": "c000"}, {"hash": "never"}]}
     (path / "plan.json").write_text(json.dumps(plan))
-    paper = fake_run.light_paper(tmp_path)
+    paper = fake_run.toy_paper(tmp_path)
     build_report(path, [dataclasses.replace(paper, experiments=(Broken(),))])
     text = (path / "papers/toy.html").read_text("utf-8")
     for words in ("Smoke run", "1 of 2 cells", "1 damaged line", "ValueError: no words"):
         assert words in text
+
+
+def test_a_lost_process_costs_nothing(caplog):
+    here = os.getpid()
+
+    def work(x):
+        if os.getpid() != here:
+            os._exit(9)
+        return x
+
+    assert side_by_side(work, [1, 2, 3]) == [1, 2, 3]
+    if len(os.sched_getaffinity(0)) > 1:
+        assert "one by one" in caplog.text
 
 
 def test_a_build_that_fails_leaves_the_old_site(world, monkeypatch):

@@ -10,7 +10,6 @@ from dgbench.harness.cli.outcome import unexpected
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import VOID
 from dgbench.harness.store.standing import (
-    UNCOMPARED,
     cell_states,
     contender_of,
     judged,
@@ -168,13 +167,6 @@ def test_numbers_without_a_name_are_of_the_contender_that_was_compared() -> None
                 observed=[observation("loss", 1.0, epoch=0)], checks=[mine])  # fmt: skip
     wrong = row("w", status="check", reason="wrong", checks=[WRONG])
     assert statuses(wrong, whole) == ["check", VOID]
-
-
-def test_a_void_row_has_no_number_left() -> None:
-    (void,) = judged([row("a", observed=[observation("step_time", 1.0, samples=[1.0])])])
-    assert void.observed == []
-    assert (void.reason, void.time, void.ok) == (UNCOMPARED, None, False)
-    assert judged([void]) == [void]
 
 
 def spoilt(one: Row) -> Row:

@@ -59,7 +59,7 @@ def write(site, folder):
 def toy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     run = load_run(fake_run.make_run(folder))
-    site = site_of([run], {"toy": fake_run.light_paper(folder)})
+    site = site_of([run], {"toy": fake_run.toy_paper(folder)})
     return run, site, write(site, tmp_path_factory.mktemp("pages"))
 
 

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_checks import refuses
 
-from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.row_cache import CacheState, RowCache
 from dgbench.kernels_cuda.row_cache import device as device_cache
 from dgbench.kernels_cuda.row_cache.device import DeviceRowCache
@@ -188,25 +187,6 @@ def test_wrong_arguments_are_named_and_leave_nothing_behind(place) -> None:
     cache.update(batch, out)
     with pytest.raises((ValueError, InvalidInputError)):  # a lookup is used up
         cache.update(batch, out)
-
-
-def test_list_cache_is_an_lru() -> None:
-    """The baseline keeps what an ordered dictionary keeps."""
-    rows = table(50, 3)
-    slow: dict[int, None] = {}
-    fast = extension(torch.device("cpu")).ListCache(50, 8, 3)
-    ids = (torch.rand(500, generator=torch.Generator().manual_seed(3)) ** 2 * 50).long()
-    for part in ids.chunk(10):
-        hits = 0
-        for i in part.tolist():
-            hits += i in slow
-            slow.pop(i, None)
-            slow[i] = None
-            if len(slow) > 8:
-                del slow[next(iter(slow))]
-        out = torch.empty(part.numel(), 3)
-        assert fast.fetch(part, rows, out, 1) == hits
-        assert torch.equal(out, rows[part])
 
 
 # --- A device's -----------------------------------------------------------------------------------

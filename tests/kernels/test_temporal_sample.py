@@ -170,16 +170,6 @@ def test_all_hops_and_snapshots_are_the_oracles(
         assert_hops_equal(plain_hops(plain, *asked, **how), found)
 
 
-def test_padding() -> None:
-    store, _ = both()
-    one = sample_neighbours(store, *roots(12, 80, 60), fanout=6)
-    padded = one.padded()
-    assert padded.index.shape == padded.mask.shape == (80, 6)
-    assert torch.equal(padded.mask.sum(1), one.offsets.diff())
-    assert torch.equal(padded.index[padded.mask], torch.arange(one.eids.numel()))
-    assert (padded.index[~padded.mask] == 0).all()
-
-
 @pytest.mark.parametrize("policy", ["recent", "uniform"])
 def test_walks(policy) -> None:
     store, plain = both()
@@ -225,7 +215,6 @@ def test_nothing_asked_and_the_ends_of_time_and_ids() -> None:
     none, far = torch.empty(0, dtype=torch.int64), torch.full((12,), torch.inf).double()
     empty = sample_neighbours(store, none, far[:0], fanout=3)
     assert empty.offsets.tolist() == [0]
-    assert empty.padded().mask.shape == (0, 3)
     for times, window in itertools.product((far, -far), (None, 5.0)):
         how = {"fanout": 3, "window": window}
         expected = plain_sample(plain, torch.arange(12), times, **how)

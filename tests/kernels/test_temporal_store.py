@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from kernel_checks import refuses
 from torch import Tensor
 
-from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.kernels_cuda.temporal_store import ADAPTIVE, BlockPolicy, TemporalStore
 from dgbench.runtime.errors import (
     DataError,
     InvalidInputError,
@@ -325,3 +326,32 @@ def test_damaged_files_are_refused(tmp_path, part):
         with pytest.raises(DataError):
             empty.reload(tmp_path / "bad")
         assert empty.num_records == 0
+
+
+def test_who_follows_a_store_sees_it_and_changes_nothing(tmp_path) -> None:
+    draw = torch.Generator().manual_seed(3)
+    src, dst = (torch.randint(40, (300,), generator=draw) for _ in range(2))
+    t = torch.randint(300, (300,), generator=draw).sort().values.double()
+    files = [os.memfd_create("test") for _ in range(4)]
+    how = {"policy": ADAPTIVE, "undirected": True, "files": files}
+    writer, reader = TemporalStore(40, **how), TemporalStore(40, **how, writes=False)
+    one = torch.tensor([5])
+    for change in (lambda: writer.insert(src, dst, t), lambda: writer.delete_edges(one)):
+        change()
+        reader.follow(writer.counts())
+        for vertex in range(40):
+            for own, wanted in zip(*(s.neighbours(vertex) for s in (reader, writer)), strict=True):
+                assert torch.equal(own, wanted)
+    for change in (
+        lambda: reader.insert(src, dst, t + 1000), lambda: reader.add_vertices(1),
+        lambda: reader.delete_edges(one), lambda: reader.delete_vertices(one),
+        lambda: writer.follow(writer.counts()), lambda: TemporalStore(40, files=files[:3]),
+        lambda: TemporalStore(40, writes=False),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError):
+            change()
+    with pytest.raises(UnsupportedError):
+        writer.offload(1e9, tmp_path / "old")
+    assert not (tmp_path / "old").exists()
+    for file in files:
+        os.close(file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from dense_frames import DenseFrame
@@ -9,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.models import MODEL_NAMES, build_model
+from dgbench.models.ctdg import build_stream_model
 from dgbench.models.heads import NodeHead
+from dgbench.models.streaming import Dygnn, build_interaction_model
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base.interactions import InteractionWorkload
+from dgbench.systems.base.stream_data import StreamWorkload
 
 
 def build(name: str, **fields):
@@ -100,31 +106,53 @@ def test_mpnn_lstm_follows_the_equations(batch_norm):
     assert torch.equal(outputs[1][:, 10:], torch.cat([x[0], x[1][:, -1:], later], dim=1))
 
 
-@pytest.mark.parametrize("name", MODEL_NAMES)
-@pytest.mark.parametrize("task", ["node", "link"])
-def test_building_is_seeded_and_leaves_the_global_state(name, task):
+def stream_model(**fields):
+    sizes = dict.fromkeys(("node_dim", "edge_dim", "hidden_dim", "time_dim", "memory_dim"), 4)
+    return build_stream_model(
+        StreamWorkload(**{"dataset": "none", "model": "tgn"} | sizes | fields)
+    )
+
+
+def interaction_model(**fields):
+    return build_interaction_model(InteractionWorkload(dataset="none", hidden_dim=4, **fields))
+
+
+BUILDERS = {
+    **{
+        f"{name}, {task}": partial(build_model, name, feature_dim=3, hidden_dim=5, task=task)
+        for name in MODEL_NAMES
+        for task in ("node", "link")
+    },
+    "stream": stream_model,
+    "interactions": interaction_model,
+}
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+def test_building_is_seeded_and_leaves_the_global_state(kind):
     torch.manual_seed(123)
     want = torch.rand(3)
     torch.manual_seed(123)
-    one, two, other = (
-        build_model(name, feature_dim=3, hidden_dim=5, task=task, seed=seed) for seed in (7, 7, 8)
-    )
+    a, b, c = (BUILDERS[kind](seed=seed).state_dict() for seed in (7, 7, 8))
     assert torch.equal(torch.rand(3), want)
-    a, b, c = (m.state_dict() for m in (one, two, other))
     assert a.keys() == b.keys() == c.keys()
     assert all(torch.equal(a[key], b[key]) for key in a)
     assert any(not torch.equal(a[key], c[key]) for key in a)
-    assert any(key.startswith("head.") for key in a)
 
 
 def test_building_tells_what_is_wrong():
-    for name, fields, error in (
-        ("mpnn-lstm", {}, UnknownKeyError), ("evolvegcn", {"task": "edge"}, UnknownKeyError),
-        ("evolvegcn", {"cell": "rnn"}, UnknownKeyError),
-        ("tgcn_model", {"hidden_dim": 0}, InvalidInputError),
-    ):  # fmt: skip
+    plain = partial(build_model, feature_dim=2)
+    for error, build_wrong in (
+        (UnknownKeyError, lambda: plain("mpnn-lstm", hidden_dim=2)),
+        (UnknownKeyError, lambda: plain("evolvegcn", hidden_dim=2, task="edge")),
+        (UnknownKeyError, lambda: plain("evolvegcn", hidden_dim=2, cell="rnn")),
+        (InvalidInputError, lambda: plain("tgcn_model", hidden_dim=0)),
+        (UnknownKeyError, lambda: stream_model(model="tgnn")),
+        (UnknownKeyError, lambda: Dygnn(4, decay="linear")),
+        (UnknownKeyError, lambda: Dygnn(4, activation="relu")),
+    ):
         with pytest.raises(error):
-            build_model(name, **{"feature_dim": 2, "hidden_dim": 2} | fields)
+            build_wrong()
 
 
 def test_link_head_is_a_mean_cross_entropy_and_tells_directions_apart():

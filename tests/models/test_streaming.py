@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dgbench.models.streaming import DECAYS, Dygnn, Jodie, TimeLstm, build_interaction_model
-from dgbench.runtime.errors import UnknownKeyError
+from dgbench.models.streaming import DECAYS, Dygnn, Jodie, build_interaction_model
 from dgbench.systems.base.interactions import InteractionWorkload
 
 
@@ -74,41 +73,6 @@ def test_a_drift_of_jodie_is_right_at_any_age(unit, multiply_add):
         drifted = multiply_add(weight, math.log1p((time - last) / unit), 1.0)
         wanted = (drifted - float(item[0])) ** 2 + float(item[1:].double().square().sum())
         assert row == pytest.approx(wanted, rel=2.0**-20)
-
-
-def test_without_age_the_cell_is_a_plain_lstm():
-    cell, plain = TimeLstm(3, 4), torch.nn.LSTMCell(3, 4)
-    with torch.no_grad():
-        plain.weight_ih.copy_(cell.gates.weight[:, :3])
-        plain.weight_hh.copy_(cell.gates.weight[:, 3:])
-        plain.bias_ih.copy_(cell.gates.bias)
-        plain.bias_hh.zero_()
-    c, h, x = torch.randn(5, 4), torch.randn(5, 4), torch.randn(5, 3)
-    h_want, c_want = plain(x, (h, c))
-    c_found, h_found = cell(c, h, torch.zeros(5), x)
-    torch.testing.assert_close(c_found, c_want)
-    torch.testing.assert_close(h_found, h_want)
-
-
-@pytest.mark.parametrize("kind", [Dygnn, Jodie])
-def test_nothing_that_waits_changes_nothing(kind):
-    model = kind(4)
-    state, pending = model.new_state(3)
-    for name, column in model.refresh(state, pending).columns().items():
-        assert torch.equal(column, getattr(state, name))
-
-
-def test_the_builder_is_seeded_and_speaks():
-    task = InteractionWorkload(dataset="any", hidden_dim=4)
-    one, two = build_interaction_model(task), build_interaction_model(task)
-    for a, b in zip(one.parameters(), two.parameters(), strict=True):
-        assert torch.equal(a, b)
-    with pytest.raises(UnknownKeyError, match="jodi"):
-        InteractionWorkload(dataset="any", model="jodi").check()  # type: ignore[arg-type]
-    with pytest.raises(UnknownKeyError, match="decay"):
-        Dygnn(4, decay="linear")
-    with pytest.raises(UnknownKeyError, match="activation"):
-        Dygnn(4, activation="relu")
 
 
 @pytest.mark.parametrize("rows", [1, 15, 16, 2**16 + 3, 2**17 + 16])

@@ -1,4 +1,4 @@
-"""The timeline models against plain loops over vertices and steps, in blocks and by parts."""
+"""The timeline models and their heads against plain loops over vertices and steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dgbench.datasets.transforms import m_transform_features
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.models import TIMELINE_MODELS, TmGcn, build_model, sample_pairs
+from dgbench.models import TmGcn, build_model, sample_pairs
 from dgbench.models.dtdg.tm_gcn import m_average
 from dgbench.models.frame import GcnLayer
 from dgbench.runtime.errors import InvalidInputError
@@ -98,23 +98,6 @@ def test_m_average_is_the_transform_and_goes_on_after_a_cut(steps, window, cut):
     cut = min(cut, steps)
     rest = m_average(x[cut:], x[max(0, cut - window + 1) : cut], window)
     torch.testing.assert_close(rest, whole[cut:])
-
-
-@pytest.mark.parametrize("name", TIMELINE_MODELS)
-@pytest.mark.parametrize("window", [1, 3, 5])
-def test_blocks_equal_the_whole_and_the_state_has_its_size(name, window):
-    model, data = build(name, window=window), DATA
-    whole = torch.stack(model.forward_frame(data, range(STEPS)))
-    for borders in ([1, 2, 3, 4, 5, 6], [2, 3], [6], [5]):
-        state, outputs = None, []
-        for first, stop in zip([0, *borders], [*borders, STEPS], strict=True):
-            block, state = model.forward_block(data, range(first, stop), state)
-            outputs += block
-        torch.testing.assert_close(torch.stack(outputs), whole)
-        floats = sum(t.numel() for layer in state.layers for t in layer)
-        assert floats == NODES * model.state_dim()
-    other = state.with_tensors([t + 1 for t in state.tensors])
-    assert all(torch.equal(a, b + 1) for a, b in zip(other.tensors, state.tensors, strict=True))
 
 
 def test_class_head_is_a_softmax_over_labelled_vertices():

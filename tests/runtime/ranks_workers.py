@@ -197,19 +197,6 @@ def on_processor_clocks(comm: GroupCommunicator) -> list[float]:
     return found
 
 
-def fault_on_wire(comm: GroupCommunicator, how: str, at: int, method: str) -> int:
-    """Rank `at` fails between begin and wait of an exchange on a wire; all others wait for it."""
-    comm.method = method
-    comm.use_wire(LinkEmulation(1e-3, 1e9))
-    ones = [1] * comm.size
-    first = comm.start_all_to_all(torch.ones(comm.size), ones, ones)
-    if comm.rank == at:
-        break_down(comm, how)
-    first.wait()
-    comm.all_to_all(torch.ones(comm.size), ones, ones)
-    return comm.rank
-
-
 def large(comm: Communicator) -> Tensor:
     """A result larger than any pipe buffers."""
     return torch.full((2**20,), float(comm.rank))
@@ -242,8 +229,6 @@ def break_down(comm: Communicator, how: str) -> None:
         os._exit(0)
     if how == "killed":
         os.kill(os.getpid(), 9)
-    if how == "hangs":
-        time.sleep(60)
     if how == "spins":
         while True:
             pass
@@ -279,13 +264,6 @@ def wait_forever(comm: Communicator, folder: str) -> None:
 def add_up(comm: Communicator, number: int) -> dict[str, float]:
     """For torchrun."""
     return {"sum": comm.all_reduce(torch.tensor([float(number + comm.rank)])).item()}
-
-
-def measure(comm: Communicator, sizes: list[int]) -> list[Any]:
-    """Timed exchanges."""
-    from dgbench.runtime.topology import measure_exchange
-
-    return measure_exchange(comm, sizes, repeats=3)
 
 
 def compute(comm: Communicator) -> Tensor:

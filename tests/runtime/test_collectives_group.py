@@ -41,8 +41,7 @@ def reference(plan: workers.Plan) -> tuple[list[Tensor], list[Tensor]]:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "method"),
-    [(1, "auto"), (2, "shared"), (2, "collective"), (3, "pairs"), (4, "auto")],
+    ("ranks", "method"), [(1, "auto"), (2, "shared"), (2, "collective"), (3, "pairs"), (4, "auto")]
 )
 @settings(max_examples=2, deadline=None)
 @given(data=st.data())

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-import ranks_workers as workers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +19,6 @@ from dgbench.runtime.topology import (
     esdg_cluster,
     fit,
     h200_node,
-    measure_exchange,
     parse_link_matrix,
     pcie_switch_pair,
     topology,
@@ -144,18 +142,3 @@ def test_fit_finds_what_made_the_points(
     assert found.typical < 1e-9
     for m, b in points:
         assert math.isclose(found.time(m, b), m * alpha + b * beta, rel_tol=1e-6)
-
-
-def test_measured_exchanges_can_be_fitted() -> None:
-    """From ranks to a topology; the numbers are the machine's and are not judged here."""
-    from dgbench.runtime.collectives import LocalCommunicator
-    from dgbench.runtime.ranks import launch
-
-    found = launch(workers.measure, 2, ([64, 2**16, 2**20],), timeout_s=240, threads=1)
-    assert found[0] == found[1]
-    assert [(p.messages, p.nbytes) for p in found[0]] == [(2, 128), (2, 2**17), (2, 2**21)]
-    link = fit(found[0])
-    assert link.alpha_s >= 0
-    assert link.bandwidth > 0
-    with pytest.raises(InvalidInputError, match="1 ranks"):
-        measure_exchange(LocalCommunicator(), [1])

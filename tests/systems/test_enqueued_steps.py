@@ -117,17 +117,3 @@ def trained(name, task, data, switches) -> list[float]:
         trainer.reset_state()
         found += [trainer.train_group(group) for group in trainer.groups(0, data.train_end)]
     return [*found, trainer.evaluate_range(data.train_end, len(data.events)).loss]
-
-
-def test_a_step_that_is_enqueued_is_read_later(monkeypatch):
-    task = tiny_task()
-    data = tiny_data(task, events=40, nodes=20)
-    plain = get_system("dygnn").open(task, data=data)
-    wanted = [plain.step(k) for k in range(plain.num_frames)]
-    with pretended_cuda(monkeypatch) as seen:
-        trainer = get_system("dygnn").open(task, data=data, device="cuda")
-        first = trainer.enqueue(0)
-        seen.noted.clear()
-        losses = [first, *(trainer.enqueue(k) for k in range(1, trainer.num_frames))]
-        assert waited(seen) == {}
-        assert [loss.value() for loss in losses] == pytest.approx(wanted, rel=2e-4)

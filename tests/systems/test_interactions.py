@@ -15,8 +15,8 @@ from stream_faults import around
 
 from dgbench import datasets
 from dgbench.datasets import EventStream, Origin
-from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
-from dgbench.systems.base import Workload, get_system, interaction_checks
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
+from dgbench.systems.base import get_system, interaction_checks
 from dgbench.systems.base.interaction_baseline import SAVED
 from dgbench.systems.base.interaction_checks import EVENTS, check_now
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
@@ -123,19 +123,3 @@ def test_what_a_step_keeps_is_within_the_plan(system):
     rows = trainer.pad * 3
     vectors = sum(kept.values()) / (rows * 32 * 4)
     assert 1 < vectors <= SAVED[system.model]
-
-
-def test_systems_as_plugins():
-    system, task = get_system("dygnn"), tiny_task(model="dygnn")
-    assert system.switches() == {"padding": True, "sequential": False, "propagation": True}
-    assert system.unsupported(Workload(dataset="any", model="tgcn_model"), "cpu")
-    with pytest.raises(UnknownKeyError, match="pading"):
-        system.open(tiny_task(), switches={"pading": True})
-    padded, compact = (
-        system.open(task, data=tiny_data(task), switches={"padding": on}).report()
-        for on in (True, False)
-    )
-    assert padded["padded_share"] > compact["padded_share"] == 1
-    assert padded["planned_bytes"] > compact["planned_bytes"]
-    trainer = get_system("jodie").open(task, data=tiny_data(task))
-    assert (trainer.workload.model, trainer.workload.propagation) == ("jodie", False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from tiny_data import serve, tiny_sequence, tiny_workload
 
@@ -64,13 +62,6 @@ def test_a_loss_that_is_no_number_has_no_time(monkeypatch, reference) -> None:
     monkeypatch.setattr(reference, "enqueue", lambda self, i: next(losses, enqueue(self, i)))
     with pytest.raises(CheckFailed, match="step 3 "):
         race.timed("reference", WORK, context())
-
-
-def test_work_that_is_put_off_until_the_end_is_told(monkeypatch, reference) -> None:
-    notes = race.timed("reference", WORK, context()).notes
-    monkeypatch.setattr(reference, "close", lambda self: time.sleep(0.3))
-    assert len(race.timed("reference", WORK, context()).notes) == len(notes) + 1
-    assert race._put_off(0.3, 4.0) == []
 
 
 # Turns inside one process.

@@ -8,11 +8,10 @@ from typing import Any
 import pretended_cuda
 import pytest
 import torch
-import torch.distributed as dist
 from dgc_tiny import random_sequence, tiny_workload
 from esdg_tiny import data, workload
-from pretended_cuda import DEVICE, Pretended, PretendedEvent
-from pretended_gnnflow import here, launch_pretended
+from pretended_cuda import Pretended, PretendedEvent
+from pretended_gnnflow import launch_pretended
 from pretended_nccl import CALLED, launch_on_nccl
 from test_gnnflow_ranked import FIRST, E, alone
 from test_gnnflow_ranked import data as gnnflow_data
@@ -29,7 +28,7 @@ from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSetting
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings
 from dgbench.systems.esdg.experiments import rank_turns as esdg_turns
 from dgbench.systems.gnnflow import ranked as gnnflow_ranked
-from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, MachineLayout
+from dgbench.systems.gnnflow.owners import IdentityHash, MachineLayout
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 LIMIT_S = 240.0
@@ -39,21 +38,6 @@ CHUNKS = ChunkSettings(per_worker=2, workload="edges")
 
 def small(settings: ChunkRankSettings) -> ChunkRankSettings:
     return replace(settings, chunks=CHUNKS)
-
-
-def noted_sizes(comm: Communicator) -> tuple[list[int], list[int], list[float], dict[str, int]]:
-    """Sizes and rows of a rank, and what the two groups were asked for."""
-    here = torch.ones(2)
-    with pytest.raises(RuntimeError, match="among devices was given a tensor of 'cpu'"):
-        dist.all_reduce(here)
-    before = CALLED.copy()
-    sizes = comm.exchange_sizes([1, 2])
-    rows = comm.all_to_all(torch.full((3, 1), float(comm.rank)), [1, 2], sizes)
-    assert not isinstance(rows, Pretended)  # it was lent to the device and came home
-    there = comm.all_to_all(torch.full((3, 1), 1.0).to("cuda"), [1, 2], sizes)
-    assert there.device == DEVICE
-    known = dict(CALLED - before)
-    return sizes, list(rows.shape), rows.flatten().tolist(), known
 
 
 def waits_of_collectives(comm: Communicator) -> list[dict[str, float]]:
@@ -92,26 +76,18 @@ def waits_of_stale_rows(comm: Communicator) -> list[tuple[int, int]]:
 
 
 def exchanges(comm: Communicator) -> tuple[Any, ...]:
-    return noted_sizes(comm), waits_of_collectives(comm), waits_of_stale_rows(comm)
+    return waits_of_collectives(comm), waits_of_stale_rows(comm)
 
 
 @pytest.fixture(scope="module")
 def exchanged():
-    """Notes of two ranks on their exchanges: sizes, waits and stale rows."""
+    """Notes of two ranks on their exchanges: waits and stale rows."""
     found = launch_on_nccl(exchanges, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1)
     return list(zip(*found, strict=True))
 
 
-def test_sizes_go_between_hosts_and_rows_between_devices(exchanged):
-    noted = exchanged[0]
-    assert [sizes for sizes, *_ in noted] == [[1, 1], [2, 2]]
-    assert [rows for *_, rows, _ in noted] == [[0.0, 1.0], [0.0, 0.0, 1.0, 1.0]]
-    for *_, calls in noted:
-        assert calls == {"host all_to_all_single": 1, "all_to_all_single": 2}
-
-
 def test_a_device_that_waits_for_the_others_is_noted(exchanged):
-    for waits in exchanged[1]:
+    for waits in exchanged[0]:
         tick = PretendedEvent.TICK_MS / 1e3
         assert [one.get("communicate_wait", 0) for one in waits] == pytest.approx(
             [tick, 2 * tick, 3 * tick, 4 * tick, 0]
@@ -121,7 +97,7 @@ def test_a_device_that_waits_for_the_others_is_noted(exchanged):
 
 def test_an_exchange_of_stale_rows_waits_once(exchanged):
     """For the numbers of rows that leave and come, and D with them; the first sorts its lists."""
-    assert exchanged[2] == ([(0, 1), (1, 0), (1, 0), (1, 0)],) * 2
+    assert exchanged[1] == ([(0, 1), (1, 0), (1, 0), (1, 0)],) * 2
 
 
 def test_contenders_of_dgc_train_over_nccl(monkeypatch):
@@ -206,61 +182,3 @@ def test_sizes_are_exchanged_only_where_they_depend_on_the_data():
     for found in launch_pretended(trained, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1):
         for each, sizes in zip(found, (1, 1 + 4), strict=True):
             assert [calls.get("host all_to_all_single", 0) for calls in each] == [sizes] * 3
-
-
-def sampled(comm: Communicator, layout: MachineLayout, how: dict) -> dict[str, object]:
-    """Where a rank draws samples, and what its host reads of them meanwhile."""
-    task = gnnflow_workload("dysat", chunks=1)
-    settings = gnnflow_ranked.GraphRankSettings(layout, **how)
-    owners = AssignedOwners(torch.arange(31) * 7 // 5 % layout.machines, layout.machines)
-    trainer = gnnflow_ranked.StreamRankTrainer(comm, owners, task, gnnflow_data(task), settings)
-    trainer.insert(E)
-    access, drawn, read = trainer.access, [], []
-    draw, home = access.graph.sample, Pretended.cpu
-
-    def watched(nodes, times, **more):
-        drawn.append(isinstance(nodes, Pretended))
-        return draw(nodes, times, **more)
-
-    def brought(tensor):
-        read.append(tensor.numel())
-        return home(tensor)
-
-    access.graph.sample = watched
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pretended, "cpu", brought)
-        roots = torch.arange(9) + 3 * comm.rank
-        times = torch.full((9,), float(E), dtype=torch.float64)
-        access.expect(torch.arange(FIRST, FIRST + 5))
-        before = CALLED.copy()
-        samples = access._sampler.sample(
-            *(x.to(access._there) for x in (roots, times)), draw=4,
-            positions=(roots - 3 * comm.rank).to(access._there),
-        )  # fmt: skip
-    calls = CALLED - before
-    found = [hop for hops in samples for hop in hops]
-    return {
-        "drawn": drawn, "read": read, "calls": dict(calls),
-        "there": all(isinstance(hop.eids, Pretended) for hop in found),
-        "eids": [here(hop.eids).tolist() for hop in found],
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "layout", [MachineLayout(1, 2), MachineLayout(2, 1)], ids=["one machine", "two machines"]
-)
-def test_ranks_of_gnnflow_sample_on_their_devices(layout):
-    """Records that were drawn never come to the host, not even those for another machine."""
-    there, at_home = (
-        launch_pretended(sampled, 2, (layout, {"on_device": on}), device="cuda", timeout_s=LIMIT_S,
-                         threads=1)
-        for on in (True, False)
-    )  # fmt: skip
-    for own, host in zip(there, at_home, strict=True):
-        assert own["there"]
-        assert all(own["drawn"])
-        assert not own["read"]
-        assert own["eids"] == host["eids"]
-        assert sum(map(len, own["eids"])) > 0
-        assert not any(host["drawn"])
-        assert own["calls"] == host["calls"]

@@ -17,7 +17,6 @@ from stream_tiny import tiny_events, tiny_stream, tiny_task
 
 from dgbench.models.ctdg import MemoryRows
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
-from dgbench.runtime.meter import Meter
 from dgbench.systems.base import stream_memory
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.registry import get_system
@@ -80,23 +79,6 @@ def test_memory_goes_back_to_any_moment(data) -> None:
 def assert_rows(found, wanted):
     for name in MemoryRows.__slots__:
         assert torch.equal(getattr(found, name), getattr(wanted, name)), name
-
-
-def test_a_trainer_goes_on_from_another_and_counts() -> None:
-    task = tiny_task(chunks=2)
-    data, meter = tiny_stream(task), Meter(timing=True)
-    first = StreamTrainer(task, data, PlainStream(task, data), dtype=DOUBLE, meter=meter)
-    first.prepare()
-    second = trainer_of(task, data)
-    first.train(0, 60)
-    assert {"insert", "sample", "fetch", "compute", "memory", "update"} <= set(meter.phases())
-    assert meter.counters["roots"] == 180
-    assert meter.counters["edge_rows"] == meter.counters["sampled_edges"] + 60
-    assert meter.counters["node_rows"] == meter.counters["memory_rows"]
-    first.reset_memory()
-    first.close()
-    second.copy_from(first)
-    assert second.evaluate_range(0, 60) == first.evaluate_range(0, 60)
 
 
 def test_bad_input_is_named() -> None:

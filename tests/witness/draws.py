@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import leaky_relu, softmax
 
 WORD = 2**64 - 1
 
@@ -85,32 +86,21 @@ def precision_range(scores: Sequence[tuple[float, float]]) -> tuple[float, float
     return least, largest
 
 
-def softplus(x: Tensor) -> Tensor:
-    """log(1 + e^x)."""
-    return torch.log(1 + torch.exp(x))
-
-
 class Layers:
     """Parameters of a network by name."""
 
     p: dict[str, Tensor]
 
     def linear(self, name: str, x: Tensor) -> Tensor:
-        """W x + b."""
         out = self.p[f"{name}.weight"] @ x
         return out + self.p[f"{name}.bias"] if f"{name}.bias" in self.p else out
-
-
-def softmax(x: Tensor) -> Tensor:
-    """Shares of e^x."""
-    return torch.exp(x - x.max()) / torch.exp(x - x.max()).sum()
 
 
 def attention(queries: Sequence[Tensor], keys: Sequence[Any], values: Sequence[Any]) -> Tensor:
     """Scaled dot-product attention, heads side by side; keys and values by neighbour and head."""
     heads = []
     for head, q in enumerate(queries):
-        share = softmax(torch.stack([q @ key[head] / math.sqrt(q.numel()) for key in keys]))
+        share = softmax(torch.stack([q @ key[head] / math.sqrt(q.numel()) for key in keys]), 0)
         heads.append(sum(s * value[head] for s, value in zip(share, values, strict=True)))
     return torch.cat(heads)
 
@@ -118,13 +108,8 @@ def attention(queries: Sequence[Tensor], keys: Sequence[Any], values: Sequence[A
 def graph_attention(shown: Sequence[Tensor], source: Tensor, target: Tensor) -> Any:
     """A head of GAT over a vertex, which comes first, and its neighbours."""
     raw = torch.stack([source @ y + target @ shown[0] for y in shown])
-    share = softmax(torch.where(raw > 0, raw, 0.2 * raw))
+    share = softmax(leaky_relu(raw, 0.2), 0)
     return sum(s * y for s, y in zip(share, shown, strict=True))
-
-
-def elu(x: Tensor) -> Tensor:
-    """x, or e^x - 1 below zero."""
-    return torch.where(x > 0, x, torch.exp(x) - 1)
 
 
 def doubles(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from tests.witness.draws import (
     Adam,
@@ -25,7 +27,6 @@ from tests.witness.draws import (
     average_precision,
     doubles,
     negative_candidates,
-    softplus,
     split_mix,
 )
 
@@ -107,13 +108,8 @@ class InteractionWitness(Layers):
         for src, dst, _ in self.events:
             often[src] += 1
             often[dst] += 1
-        ranked = sorted(count for count in often if count)
-        borders = []
-        for share in (0.25, 0.5, 0.75):
-            at = share * (len(ranked) - 1)
-            low = math.floor(at)
-            high = min(low + 1, len(ranked) - 1)
-            borders.append(ranked[low] + (ranked[high] - ranked[low]) * (at - low))
+        ranked = torch.tensor([float(count) for count in often if count], dtype=torch.float64)
+        borders = [float(torch.quantile(ranked, share)) for share in (0.25, 0.5, 0.75)]
         return [sum(count > border for border in borders) if count else -1 for count in often]
 
     def values(self, events: Sequence[int]) -> list[list[int]]:
@@ -155,7 +151,6 @@ class InteractionWitness(Layers):
         return found
 
     def reset(self) -> None:
-        """Forget what happened."""
         self.vertices = []
         for v in range(self.num_nodes):
             one = Vertex({name: rows[v] for name, rows in self.first.items()})
@@ -175,13 +170,11 @@ class InteractionWitness(Layers):
         return sum(vector for vector, _ in some) / len(some), waiting[-1][1]
 
     def refresh(self, v: int) -> Vertex:
-        """A vertex with what waits for it taken in."""
         old = self.vertices[v]
         new = replace(old, vectors=dict(old.vectors), last=dict(old.last))
         return self.jodie(old, new) if self.task.model == "jodie" else self.dygnn(old, new)
 
     def dygnn(self, old: Vertex, new: Vertex) -> Vertex:
-        """Interact, update and merge of DyGNN."""
         e, moved = old.vectors["embedding"], False
         for role in ROLES:
             c, h = old.vectors[f"c{role}"], old.vectors[f"h{role}"]
@@ -212,12 +205,10 @@ class InteractionWitness(Layers):
         return new
 
     def message(self, source: Tensor, target: Tensor) -> Tensor:
-        """Message of an interaction."""
         x = self.linear("interact", torch.cat([source, target]))
         return torch.tanh(x) if self.task.activation == "tanh" else torch.sigmoid(x)
 
     def jodie(self, old: Vertex, new: Vertex) -> Vertex:
-        """Recurrences of JODIE."""
         for role, name in (("s", "user"), ("g", "item")):
             if not old.waiting[role]:
                 continue
@@ -260,7 +251,6 @@ class InteractionWitness(Layers):
         return loss, float(positive.detach()), float(negative.detach())
 
     def classified(self, k: int, fresh: Mapping[int, Vertex]) -> tuple[Tensor, int, int]:
-        """Cross entropy of both ends of an event, and right and all answers on held-out ends."""
         loss, right, asked = torch.zeros((), dtype=torch.float64), 0, 0
         for v in self.events[k][:2]:
             vectors, label = fresh[v].vectors, self.classes[v]
@@ -276,7 +266,6 @@ class InteractionWitness(Layers):
         return loss, right, asked
 
     def step(self, events: Sequence[int], found: list[Any]) -> Tensor:
-        """Loss summed over events that are scored from one state, which they then change."""
         if self.held and self.events[self.held[0]][2] != self.events[events[0]][2]:
             self.commit(self.held)
             self.held = []
@@ -323,7 +312,6 @@ class InteractionWitness(Layers):
                     self.vertices[own].near = kept[-5:]
 
     def shown(self, one: Vertex, role: str) -> Tensor:
-        """Vector that a vertex in a role shows its partner."""
         if self.task.model != "jodie":
             return one.vectors["embedding"].detach()
         if role == "s":
@@ -372,11 +360,7 @@ class InteractionWitness(Layers):
         self, groups: Sequence[Sequence[Sequence[int]]], *, remember: bool = False
     ) -> Outcome:
         """Score events; the state goes back unless it is to remember."""
-        before = [
-            replace(one, waiting={role: list(some) for role, some in one.waiting.items()},
-                    pushed=dict(one.pushed), near=list(one.near))
-            for one in self.vertices
-        ], list(self.held)  # fmt: skip
+        before = deepcopy((self.vertices, self.held))
         found: list[Any] = []
         total, count = 0.0, 0
         with torch.no_grad():

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import elu
 
-from tests.witness.draws import Adam, Layers, attention, doubles, elu, graph_attention
+from tests.witness.draws import Adam, Layers, attention, doubles, graph_attention
 
 Step = tuple[int, int]
 """Entity and snapshot."""
@@ -100,7 +101,6 @@ class SequenceWitness(Layers):
             raise AssertionError("more is scored than there is")
 
     def propagate(self, snapshot: int, rows: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """A-hat times rows: loops added, scaled by degrees."""
         degree = dict.fromkeys(rows, 1.0)
         for _, dst in self.edges[snapshot]:
             degree[dst] += 1
@@ -115,7 +115,6 @@ class SequenceWitness(Layers):
         return out
 
     def convolved(self, name: str, snapshot: int, rows: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """A-hat X W + b."""
         weight, bias = self.p[f"{name}.weight"], self.p[f"{name}.bias"]
         return {v: x @ weight + bias for v, x in self.propagate(snapshot, rows).items()}
 
@@ -135,7 +134,6 @@ class SequenceWitness(Layers):
         return {v: torch.cat([part[v] for part in parts]) for v in rows}
 
     def attended(self, snapshot: int, rows: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Graph attention of DySAT."""
         shown = {v: (x @ self.p["weight"]).chunk(self.task.heads) for v, x in rows.items()}
         out = {}
         for v in rows:
@@ -148,7 +146,6 @@ class SequenceWitness(Layers):
         return out
 
     def temporal(self, rows: list[Tensor]) -> list[Tensor]:
-        """Outputs of the steps of a sequence."""
         if self.task.model == "dysat":
             return self.over_steps(rows)
         hidden = torch.zeros(self.task.hidden_dim, dtype=torch.float64)
@@ -175,7 +172,6 @@ class SequenceWitness(Layers):
         return out
 
     def over_steps(self, rows: list[Tensor]) -> list[Tensor]:
-        """Self-attention over the steps of a sequence."""
         asked, keys, values = (
             [(self.p[f"{name}.weight"] @ x).chunk(self.task.heads) for x in rows]
             for name in ("query", "key", "value")
@@ -209,7 +205,6 @@ class SequenceWitness(Layers):
         return self.linear("head.source", src) + self.p["head.target.weight"] @ dst
 
     def loss(self, hidden: Mapping[Step, Tensor]) -> Tensor:
-        """Mean cross entropy of what is scored and not held out."""
         total, count = torch.zeros((), dtype=torch.float64), 0
         for place, label, held in self.scored:
             if not held:

@@ -16,11 +16,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import elu, softplus
 
 from tests.witness.draws import (
     Adam,
@@ -28,11 +29,9 @@ from tests.witness.draws import (
     attention,
     average_precision,
     doubles,
-    elu,
     graph_attention,
     negative_candidates,
     precision_range,
-    softplus,
     split_mix,
 )
 
@@ -78,8 +77,6 @@ class Range:
     loss: float
     ap: float = math.nan
     ap_range: tuple[float, float] | None = None
-    batches: list[list[int]] = field(default_factory=list)
-    negatives: list[list[int]] = field(default_factory=list)
 
 
 class StreamWitness(Layers):
@@ -165,7 +162,6 @@ class StreamWitness(Layers):
         return every
 
     def cut(self, events: Sequence[int], epoch: int | None) -> list[list[int]]:
-        """Events in batches; `epoch` None: of scoring, where the first is a whole one."""
         task, size = self.task, self.task.batch
         wanted = size
         if task.chunks > 1 and epoch is not None:
@@ -191,12 +187,10 @@ class StreamWitness(Layers):
         return found
 
     def negatives(self, events: Sequence[int]) -> list[int]:
-        """The vertex that stands in for the destination of each event."""
         count = len(self.candidates)
         return [self.candidates[split_mix(self.task.seed, 0, k) % count] for k in events]
 
     def reset_memory(self) -> None:
-        """Forget everything."""
         zero = torch.zeros(self.task.memory_dim, dtype=torch.float64)
         begin = self.events[0][2]
         self.memory = {v: Memory(zero, begin) for v in range(self.num_nodes)}
@@ -234,7 +228,6 @@ class StreamWitness(Layers):
         return found
 
     def write(self) -> None:
-        """Write what batches of a time that is over have left."""
         for left in self.unwritten:
             self.memory.update(left)
         self.unwritten = []
@@ -254,11 +247,9 @@ class StreamWitness(Layers):
         }
 
     def parameters(self) -> dict[str, Tensor]:
-        """Parameters by name."""
         return {name: p.detach() for name, p in self.p.items()}
 
     def time_code(self, name: str, age: float) -> Tensor:
-        """cos(w age + b)."""
         return torch.cos(self.p[f"{name}.weight"][:, 0] * age + self.p[f"{name}.bias"])
 
     def layer(
@@ -291,7 +282,6 @@ class StreamWitness(Layers):
         return self.linear(f"{name}.merge.3", inner)
 
     def graph_attention(self, name: str, own: Tensor, near: list[Tensor], last: bool) -> Tensor:
-        """GAT over a vertex and its neighbours."""
         heads = []
         for head, weight in enumerate(self.p[f"{name}.weight"]):
             ends = (self.p[f"{name}.{end}"][head, 0] for end in ("source", "target"))
@@ -344,7 +334,6 @@ class StreamWitness(Layers):
         return found
 
     def logit(self, source: Tensor, target: Tensor) -> Tensor:
-        """Score of a pair of embeddings."""
         inner = self.linear("head.source", source) + self.p["head.target.weight"] @ target
         return self.linear("head.score", torch.relu(inner))[0]
 
@@ -356,8 +345,6 @@ class StreamWitness(Layers):
             if not ordered or self.unwritten_time != self.events[batch[0]][2]:
                 self.write()
             negatives = self.negatives(batch)
-            into.batches.append(batch)
-            into.negatives.append(negatives)
             count = len(batch)
             roots = [*(self.events[k][0] for k in batch), *(self.events[k][1] for k in batch)]
             times = [self.events[k][2] for k in batch] * 3

@@ -16,7 +16,7 @@ MIXED = (cell("ok"), cell("slow", seconds=0.1), cell("exit"), cell("ok", repeats
 """A plan of good and bad cells, half a second long."""
 
 
-@fault("cell killed", count=12, about="kill -9, with files and processes below it", sample=True)
+@fault("cell killed", count=12, about="kill -9, with files and processes below it")
 def cell_killed(bench: Bench) -> None:
     cells = [cell("untidy", which=n) for n in range(12)]
     runner = bench.start([*cells, cell("ok")])
