@@ -406,7 +406,7 @@ def control_ratios(rows: Sequence[Any], *, disturbed: bool = False) -> list[floa
         (one.value, _disturbed(row))
         for row in rows
         if in_ratios(row)
-        for one in row.observed
+        for one in row.observations
         if one.metric == CONTROL_RATIO
     ]
     return [ratio for ratio, hit in pairs if hit == disturbed]

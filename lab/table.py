@@ -311,7 +311,7 @@ FEW: Final = 16
 
 def _named(row: Any, names: Collection[str] | None) -> Sequence[Observation]:
     """Observations of a row with these metrics, or all; those of one come from a kept index."""
-    seen: list[Observation] = row.observed
+    seen: list[Observation] = row.observations
     if names is None:
         return seen
     if len(names) != 1 or len(seen) <= FEW:

@@ -45,17 +45,17 @@ def told(
 
 def numbers(row: Any) -> dict[str, Any]:
     """Value by metric of what a row observed without dimensions."""
-    return {one.metric: one.value for one in row.observed if not one.dims}
+    return {one.metric: one.value for one in row.observations if not one.dims}
 
 
 def samples(row: Any) -> list[float]:
     """Seconds of each step that a row observed."""
-    return next((one.samples for one in row.observed if one.samples), [])
+    return next((one.samples for one in row.observations if one.samples), [])
 
 
 def phases(row: Any) -> dict[str, float]:
     """Seconds by phase that a row observed."""
-    return by(row.observed, "phase_time", "phase")
+    return by(row.observations, "phase_time", "phase")
 
 
 def by(observations: Iterable[Observation], metric: str, dimension: str) -> dict[Any, Any]:

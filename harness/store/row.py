@@ -142,6 +142,11 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
     resumed: int = 0
 
     @property
+    def observations(self) -> list[Observation]:
+        """Its numbers, under the name that they have in a `Measurement`."""
+        return self.observed
+
+    @property
     def system(self) -> str:
         """The system that it ran, without a setting; "" where it names none."""
         return texts.system_of(self.params)

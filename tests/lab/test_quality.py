@@ -83,7 +83,7 @@ def row_of(name: str, params: dict, *observed, experiment: str = "quality", **fi
     return SimpleNamespace(
         id=name, paper="p", experiment=experiment, group="g", round=0, device="cpu",
         preset="full", status="ok", reason="", instrumented=False, params=params,
-        observed=list(observed), deviation={}, data={}, **fields,
+        observations=list(observed), deviation={}, data={}, **fields,
     )  # fmt: skip
 
 

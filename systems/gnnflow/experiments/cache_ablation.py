@@ -253,4 +253,7 @@ def race(accesses: Accesses, context: RunContext, *, on_device: bool, control: b
         own = {name: way.requests for name, way in ways.items()}
         exact = dict.fromkeys(ways, sum(ids.numel() for ids in batches))
         found.checks.append(equal("counters", own, exact, against="ids of all batches"))
+        for name, way in ways.items():
+            if name != AGAIN:
+                found.observe("hit_rate", way.hits / way.requests, setting=name)
     return found
