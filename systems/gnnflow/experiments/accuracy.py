@@ -48,7 +48,7 @@ class Accuracy(FormExperiment):
         Sweep(
             "accuracy", "Average precision on GNNFlow and on the plain path",
             PRECISION.where(setting=(OURS, PLAIN)), panel="{dataset}", series="setting",
-            x="{model}", 
+            x="{model}",
             more=lambda _, dims, one: {"deviation": max(
                 row.deviation.get(f"loss {dims['model']}", 0.0) for row in one.rows
             )}, gaps={"series": OURS}, xlabel="model",

@@ -64,7 +64,7 @@ class Fig2(FormExperiment):
             "fig2", "A batch of TGL and DGL by its parts (Figure 2)",
             {title if name == "dgl" else name: PHASES.where(baseline=name, model=BASELINES[name])
              for name, title in BASELINE_TITLES.items()},
-            panel="{dataset}", row="{model}", system="of", phase="{phase}", 
+            panel="{dataset}", row="{model}", system="of", phase="{phase}",
             more=lambda _, dims, one: {
                 "total": fmean(number(row, "step_time", model=dims["model"]) for row in one.rows)
             },

@@ -98,7 +98,7 @@ class Update(FormExperiment):
         ),
         Sweep(
             "update_growth", "Time of a round as the graph grows", TURNS, panel="{dataset}",
-            series="{setting}", x="turn", 
+            series="{setting}", x="turn",
             more=lambda _, dims, one: {"x": number(one.rows[0], "edges", turn=dims["turn"])},
             gaps={"series": "Updating in place", "x": 1}, xlabel="edges in the graph",
             ylabel="time of a round, s", xlog=True, guide_slope=1.0,

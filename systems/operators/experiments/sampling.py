@@ -130,7 +130,7 @@ ROOTS = {"smoke": (20,), "quick": (600,), None: (600, 4000)}
 """Edges of a batch; it has three roots each."""
 
 
-def workloads(threads: Any, roots: Any) -> dict[str | None, tuple[dict[str, Any], ...]]:
+def stream_workloads(threads: Any, roots: Any) -> dict[str | None, tuple[dict[str, Any], ...]]:
     """Params of cells by preset; `threads` and `roots` have several by preset."""
     return {
         preset: tuple(
@@ -158,7 +158,7 @@ class Sampling(OperatorRace):
         "of other systems are raced by `gnnflow/contenders`."
     )
     claims = ("operators-sampling-tcsr",)
-    workloads = workloads({"smoke": (1,), "quick": (1,), None: (1, 2)}, ROOTS)
+    workloads = stream_workloads({"smoke": (1,), "quick": (1,), None: (1, 2)}, ROOTS)
     label = "{policy}, {hops} hops, {roots} x 3 roots, {threads} threads"
 
     def before(self, params: Mapping[str, Any]) -> Callable[[], object] | None:
@@ -213,7 +213,9 @@ class SamplingBetweenSteps(Sampling):
     claims = ()
     # The first calls of a process take twice as long, whoever makes them.
     turns: ClassVar[Any] = {"smoke": 2, None: 15}
-    workloads = workloads({"smoke": (1,), None: (1, 2)}, {"smoke": (20,), None: (33, 100, 200)})
+    workloads = stream_workloads(
+        {"smoke": (1,), None: (1, 2)}, {"smoke": (20,), None: (33, 100, 200)}
+    )
 
     def before(self, params: Mapping[str, Any]) -> Callable[[], object]:
         """A step of training on features as wide as Wikipedia's with an encoding of time."""
