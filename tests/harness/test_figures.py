@@ -20,6 +20,7 @@ from dgbench.harness.figures.correctness import fastest, wrong
 from dgbench.harness.figures.curves import curve_of
 from dgbench.harness.figures.draw import KINDS
 from dgbench.harness.figures.frontier import MAX_LINES, best
+from dgbench.harness.figures.noise import side
 from dgbench.harness.figures.palette import STATUS_WORDS, SYSTEMS
 from dgbench.harness.figures.style import styled
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
@@ -166,6 +167,21 @@ def test_points_at_one_place_are_drawn_as_their_mean_with_its_interval(kind, tmp
     assert drawn[key] == pytest.approx(mean)
     assert drawn["low"] < drawn[key] < drawn["high"]
     assert drawn["row_ids"] == ["a-r1", "a-r2"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "noise", "expected"),
+    [
+        (1.9, 2.1, 0.05, "faster"),
+        (None, None, 0.05, "undecided"),
+        (None, None, None, "undecided"),
+        (1.01, 3.0, 0.05, "undecided"),
+        (1.9, 2.1, 0.6, "undecided"),
+    ],
+)
+def test_a_side_needs_an_interval_outside_an_undisturbed_noise_floor(low, high, noise, expected):
+    point = {"value": 2.0, "low": low, "high": high}
+    assert side(point, noise) == expected
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12))

@@ -46,9 +46,9 @@ USUAL = {
 }  # fmt: skip
 
 
-def judge(name: str, rows: Sequence[Row]) -> Verdict:
+def judge(name: str, rows: Sequence[Row], *, floor: float | None = FLOOR) -> Verdict:
     """The verdict of a claim from these rows, as the harness reaches it."""
-    return paper_rows.judged(PAPER, CLAIMS[name], rows, FLOOR)[1]
+    return paper_rows.judged(PAPER, CLAIMS[name], rows, floor)[1]
 
 
 def find(name: str, rows: Sequence[Row]) -> Finding:
@@ -260,6 +260,10 @@ RACES = [
     ("s5-disable-same", "O", lambda: curves(loss=0.01)),
     ("s5-disable-same", "O", lambda: curves(points=0.01)),
 ]  # fmt: skip
+
+
+def test_a_race_without_a_noise_floor_decides_nothing() -> None:
+    assert [judge("abs-speedup-range", fig12(), floor=f).glyph for f in (None, 5.0)] == ["u", "u"]
 
 
 def test_ratios_of_processes_are_of_their_averaged_turns() -> None:

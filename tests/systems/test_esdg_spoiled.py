@@ -277,6 +277,18 @@ def dead(monkeypatch, tmp_path):
     return kept_key((TASK, "parameters of live outputs"))
 
 
+def test_outputs_that_are_all_zero_are_not_what_is_compared(dead) -> None:
+    judge = TimelineOracle(TASK, DATA)
+    asked = judge.request
+    found = TimelineResult.of(PlainTimeline(TASK, DATA), asked)
+    assert asked.parameters is not None
+    assert all(out.any() for out in found.outputs.values())
+    checks = judge.checks({"plain": found}, "")
+    assert all(check.passed for check in checks)
+    slopes = [check.tolerance for check in checks if check.of == "gradients"]
+    assert set(slopes) == {MIN_TOLERANCE}
+
+
 def test_parameters_of_live_outputs_are_found_once(dead, monkeypatch) -> None:
     write(dead, {"seed": TASK.seed})  # whose outputs are zero
     judge = TimelineOracle(TASK, DATA)
